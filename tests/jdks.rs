@@ -120,20 +120,30 @@ fn is_of(jdk: &Jdk, version: &str) -> bool {
 
 /// `jbpf-prof jvms` has a row for the JVM, with its user and its container.
 fn is_listed(jdk: &Jdk, target: &Target) {
-    let table = run(["jvms"]).success().stdout;
-    let pid = target.pid().to_string();
-    let row = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|row| row[0] == pid);
-    let row = row.unwrap_or_else(|| panic!("{pid} is not in\n{table}"));
-    let [_, container, user, version, kept, attach, names, main] = row[..] else { panic!("{row:?}") };
-    assert!(is_of(jdk, version), "{table}");
-    assert_eq!([kept, attach, names, main], ["kept", "yes", "agent", "Shares"], "{table}");
-    let owner = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
-    assert!(if owner == 0 { user == "root" } else { user == owner.to_string() }, "{table}");
-    let group = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let row = row_of(target);
+    let [_, container, user, version, kept, attach, names, main] = row.each_ref().map(String::as_str);
+    assert!(is_of(jdk, version), "{row:?}");
+    assert_eq!([kept, attach, names, main], ["kept", "yes", "agent", "Shares"], "{row:?}");
+    let owner = std::fs::metadata(format!("/proc/{}", target.pid())).unwrap().uid();
+    assert!(if owner == 0 { user == "root" } else { user == owner.to_string() }, "{row:?}");
+    let group = std::fs::read_to_string(format!("/proc/{}/cgroup", target.pid())).unwrap();
     assert!(
         if jdk.is_contained() { group.contains(container) } else { container == "-" },
-        "{table}\n{group}"
+        "{row:?}\n{group}"
     );
+}
+
+/// The cells of the JVM's row in `jbpf-prof jvms`: PID, CONTAINER, USER, VERSION, FRAME POINTERS, ATTACH, NAMES, MAIN.
+/// At least two spaces stand between cells: other JVMs of the host make the columns wider.
+fn row_of(target: &Target) -> [String; 8] {
+    let table = run(["jvms"]).success().stdout;
+    let pid = target.pid().to_string();
+    let cells = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let row = table.lines().map(cells).find(|row| row[0] == pid);
+    let row = row.unwrap_or_else(|| panic!("{pid} is not in\n{table}"));
+    row.try_into().unwrap_or_else(|row| panic!("{row:?} of\n{table}"))
 }
 
 /// Before JDK 14 a JVM whose socket a cleaner of `/tmp` took does not listen again: SIGQUIT prints a thread dump.
@@ -149,9 +159,8 @@ fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
             let removed =
                 sockets.map(|name| std::fs::remove_file(Path::new(&tmp).join(name)).unwrap()).count();
             assert_eq!(removed, 1, "this test did not test");
-            let table = run(["jvms"]).success().stdout;
-            let row = table.lines().find(|line| line.split(' ').next() == Some(&target.pid().to_string()));
-            assert!(row.is_some_and(|row| row.contains("no: no answer  memory")), "{table}");
+            let [.., attach, names, _] = row_of(&target);
+            assert_eq!([attach, names], ["no: no answer", "memory"]);
             let read = profile(&target, 1, &[]);
             let jvm = &read.report["jvms"][0];
             assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == "no answer", "{jvm}");
@@ -184,8 +193,8 @@ fn refuses(jdk: &Jdk, flags: &[(&str, &str)]) {
         let profile = profile(&target, 1, &[]);
         let jvm = &profile.report["jvms"][0];
         assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == *label, "{jvm}");
-        let table = run(["jvms"]).success().stdout;
-        assert!(table.contains(&format!("no: {label}")), "{table}");
+        let [.., attach, _, _] = row_of(&target);
+        assert_eq!(attach, format!("no: {label}"));
         assert!(target.is_alive());
         assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
     }
