@@ -1,4 +1,5 @@
-//! Builds what the binary carries inside: the BPF object (libbpf-cargo skeleton) and the JVMTI agent.
+//! Builds what the binary carries inside: the BPF object (libbpf-cargo skeleton), its unwinder compiled for user space,
+//! and the JVMTI agent.
 #![allow(clippy::panic)] // a build script has no other way to fail
 
 use std::env;
@@ -11,17 +12,23 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     bpf_skeleton(&out);
+    outside_walker();
     agent(&out);
+}
+
+/// The architecture's name in macros of libbpf.
+fn bpf_arch() -> &'static str {
+    match env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target").as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => panic!("jbpf-prof has no BPF code for {other} yet"),
+    }
 }
 
 /// Compiles `bpf/profiler.bpf.c` and writes its skeleton to `OUT_DIR/profiler.skel.rs`.
 fn bpf_skeleton(out: &Path) {
     println!("cargo::rerun-if-changed=bpf");
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target").as_str() {
-        "x86_64" => "x86",
-        "aarch64" => "arm64",
-        other => panic!("jbpf-prof has no BPF code for {other} yet"),
-    };
+    let arch = bpf_arch();
     // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
     let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
     SkeletonBuilder::new()
@@ -35,6 +42,23 @@ fn bpf_skeleton(out: &Path) {
         ])
         .build_and_generate(out.join("profiler.skel.rs"))
         .expect("bpf/profiler.bpf.c compiles with clang");
+}
+
+/// Compiles the unwinder of `bpf/` for user space. By clang, as for the kernel.
+fn outside_walker() {
+    println!("cargo::rerun-if-changed=src/outside");
+    cc::Build::new()
+        .compiler("clang")
+        .file("src/outside/walker.c")
+        .include("src/outside/shims")
+        .define(&format!("__TARGET_ARCH_{}", bpf_arch()), None)
+        // Only BPF programs have the attribute.
+        .flag("-Wno-unknown-attributes")
+        .flag("-Wno-sign-compare")
+        .flag("-Wno-unused-parameter")
+        .opt_level(2)
+        .warnings_into_errors(true)
+        .compile("jp_outside");
 }
 
 /// Builds the agent as a freestanding shared object and gives the crate its path: `env!("JVM_SYMBOLS_AGENT")`.

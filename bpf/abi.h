@@ -45,7 +45,8 @@ enum jp_loss {
  *   no_blob     the pc lies in a JVM's code heap, but not in code that is in use
  *   no_frame    code of a JVM without the frame that such code has: the frame was being built, changed or removed
  *   uretprobe   a uretprobe replaced the return address, and the kernel's list does not have the true one
- *   unfinished  the thread waits still; only its last user pc is known
+ *   unfinished  the thread waits still: the record has its registers (struct jp_waiting) in place of user words, and
+ *               the loader unwinds the user stack
  */
 #define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe) X(unfinished)
 
@@ -315,6 +316,19 @@ struct jp_record {
 	char comm[JP_COMM_LEN];
 };
 
+/* A thread that waits still, with JP_END_unfinished: where the loader begins to unwind its user stack. */
+struct jp_waiting {
+	__u64 ip;       /* the registers with which the thread left user mode */
+	__u64 sp;
+	__u64 fp;
+	__u64 ax;       /* see struct regs */
+	__u64 bx;
+	__u64 r13;
+	__u64 switches; /* how often the thread has lost its CPU so far: an unchanged number proves that it waits still */
+	__u32 tid;
+	__u32 i386;     /* 1: the thread ran 32-bit code */
+};
+
 /* Kernel addresses at which process 0 waits for work; 0: free entry. */
 #define JP_WAITS 8
 
@@ -346,6 +360,7 @@ struct jp_counters {
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 88, "jp_record");
+_Static_assert(sizeof(struct jp_waiting) == 64, "jp_waiting");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
 _Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40, "jp_vm");

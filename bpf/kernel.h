@@ -103,6 +103,8 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct uprobe_task *utask;
 	int on_cpu;
+	unsigned long nvcsw;  /* switches away from the task, voluntary and not */
+	unsigned long nivcsw;
 	char comm[16];
 	struct sched_entity se;
 	bool throttled;       /* from 6.18 on: off its queue, because the quota is used up */

@@ -152,10 +152,9 @@ static __always_inline void give_back(struct scratch *s)
 }
 
 /* Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps. */
-static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
+static __always_inline bool push_word(struct scratch *s, __u64 word)
 {
 	__u32 n = s->n;
-	__u64 word = tag << JP_WORD_TAG_SHIFT | pc;
 
 	if (n >= JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS)
 		return false;
@@ -163,6 +162,12 @@ static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
 	s->n = n + 1;
 	s->hash = mix(s->hash, word);
 	return true;
+}
+
+/* Appends a user word, see JP_WORD_TAG_SHIFT. */
+static __always_inline bool push(struct scratch *s, __u64 tag, __u64 pc)
+{
+	return push_word(s, tag << JP_WORD_TAG_SHIFT | pc);
 }
 
 /* Zero if `address` is a user address at or above `low`: less than 2^JP_USER_BITS bytes above it. */

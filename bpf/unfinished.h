@@ -33,8 +33,23 @@ static __always_inline struct thread_wait *present_wait(struct task_struct *task
 			  wait_state(task, state_now(task)));
 }
 
-/* The stack of a thread that waits: its kernel stack, and the user pc from which it entered the kernel. */
-static __always_inline void outside_walk(struct scratch *s, struct task_struct *task)
+/* Appends a struct jp_waiting, word by word. */
+static __always_inline void push_waiting(struct scratch *s, struct task_struct *task, __u32 tid)
+{
+	struct regs *r = &s->regs;
+
+	push_word(s, r->ip);
+	push_word(s, r->sp);
+	push_word(s, r->fp);
+	push_word(s, r->ax);
+	push_word(s, r->bx);
+	push_word(s, r->r13);
+	push_word(s, BPF_CORE_READ(task, nvcsw) + BPF_CORE_READ(task, nivcsw));
+	push_word(s, (__u64)r->i386 << 32 | tid);
+}
+
+/* What is known of the stack of a thread that waits: its kernel stack, and the registers of its user stack. */
+static __always_inline void record_waiting(struct scratch *s, struct task_struct *task, __u32 tid)
 {
 	__u32 kernel_words;
 	long bytes = 0;
@@ -51,7 +66,7 @@ static __always_inline void outside_walk(struct scratch *s, struct task_struct *
 		if (s->regs.ip && !in_kernel(s->regs.ip)) {
 			s->record.leaf = s->regs.syscall ? JP_LEAF_syscall : JP_LEAF_fault;
 			s->end = JP_END_unfinished;
-			push(s, s->regs.syscall ? JP_WORD_RETURN : JP_WORD_LEAF, s->regs.ip);
+			push_waiting(s, task, tid);
 		}
 	}
 	finish_words(s, kernel_words);
@@ -93,7 +108,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	samples = part.asleep_samples + part.queued_samples;
 	if (!samples || !find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
 		return 0;
-	outside_walk(t.s, task);
+	record_waiting(t.s, task, tid);
 	bpf_probe_read_kernel(t.s->record.comm, sizeof(t.s->record.comm), task->comm);
 	identify_task(t.s, task, (__u64)tgid << 32 | tid, JP_EVENT_wait);
 	count_part(&t, &part, t.s->n, control->period);

@@ -13,6 +13,7 @@ pub mod jvm;
 pub mod limits;
 mod loader;
 pub mod output;
+pub mod outside;
 pub mod plan;
 pub mod process;
 pub mod profile;

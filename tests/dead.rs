@@ -138,6 +138,30 @@ fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     assert!(listed.stdout.contains(&victim.pid().to_string()), "{}", listed.stdout);
 }
 
+/// The stacks of its threads that wait cannot be read from outside. Those of another process can.
+#[test]
+fn a_process_that_holds_its_memory_lock_costs_the_callers_of_its_own_waits_only() {
+    if !is_root() || !has_fuse() {
+        return;
+    }
+    let (_dead, pid) = dead_fs("lock", &native::program("native"));
+    let hung = native::with_flags("hung.c", "hung", &["-pthread"]);
+    let victim = Target::start(Command::new(hung).arg("20"));
+    let pids = format!("{pid},{}", victim.pid());
+    let begun = Instant::now();
+    let profile = while_sampling(&[], &["-p", &pids, "-e", "wait", "--idle"], || {
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    assert!(begun.elapsed() < Duration::from_secs(2) + BESIDE, "{:?}", begun.elapsed());
+    let second = 1e9 / profile.account("period_ns") as f64;
+    let of_victim = profile.folded.keep(|stack| stack[0] == "hung");
+    let whole = of_victim.within("begin").within("wait_for_ever").total() as f64;
+    assert!(whole > 1.9 * second, "{}", profile.folded.top(10));
+    let ends = profile.report["ends"].as_array().unwrap();
+    let still = ends.iter().find(|end| end[0] == "wait that is not over").map(|end| end[1].as_u64().unwrap());
+    assert!(still.is_some_and(|still| still as f64 > 1.9 * second), "{ends:?}");
+}
+
 /// The cause may end: a process that once answered too late has its names from then on.
 #[test]
 fn a_process_that_lets_its_memory_lock_go_has_its_names_again() {
@@ -201,6 +225,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
         end: StopReason::Root,
         kernel: Vec::new(),
         user: vec![UserWord::Leaf(1 << 40)],
+        waiting: None,
     };
     symbolizer.symbolize(&[stack], &mut Generated).remove(0).frames.first().and_then(|frame| frame.unknown)
 }

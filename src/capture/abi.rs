@@ -7,17 +7,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
-use crate::sample::{Event, Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadState, UserWord};
+use crate::sample::{
+    Event, Leaf, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason, ThreadState,
+    UserWord,
+};
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
 pub const VERSION: u16 = 1;
-/// Bits 60..63 of a user word are its tag.
-const TAG_SHIFT: u32 = 60;
-const TAG_RETURN: u64 = 0;
-const TAG_LEAF: u64 = 1;
-const TAG_INTERPRETED: u64 = 3;
-const TAG_FOLLOWED: u64 = 4;
-
 /// `JP_STATE_SHIFT`: a key's event has the state above this bit.
 const STATE_SHIFT: u32 = 8;
 
@@ -46,6 +42,21 @@ pub struct Value {
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
     pub weight: u64,
+}
+
+/// `struct jp_waiting`: a thread that waits still.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+struct Waiting {
+    ip: u64,
+    sp: u64,
+    fp: u64,
+    ax: u64,
+    bx: u64,
+    r13: u64,
+    switches: u64,
+    tid: u32,
+    i386: u32,
 }
 
 /// `struct jp_record`, without the words that follow it.
@@ -128,6 +139,7 @@ struct Member {
 const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
+const _: () = assert!(size_of::<Waiting>() == 64 && offset_of!(Waiting, tid) == 56);
 const _: () =
     assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
 const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
@@ -209,42 +221,54 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
         return None;
     }
-    let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-    let kernel: Vec<u64> = words.by_ref().take(kernel_words).collect();
-    let user = user_frames(words.take(user_words))?;
+    let (kernel, user) = words.split_at(8 * kernel_words);
+    let (leaf, end) = (leaf(record.leaf)?, end(record.end)?);
+    let waiting = match end {
+        StopReason::Unfinished => Some(waiting_thread(user)?),
+        _ => None,
+    };
+    let user = match &waiting {
+        Some(waiting) => vec![first_frame(waiting, leaf)],
+        None => UserWord::parse(words_of(user).take(user_words))?,
+    };
     let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
     let stack = Stack {
         key: record.key.stack_key()?,
         at: MonoNs(record.ktime),
         comm: record.comm[..name_len].to_vec(),
-        leaf: leaf(record.leaf)?,
-        end: end(record.end)?,
-        kernel,
+        leaf,
+        end,
+        kernel: words_of(kernel).collect(),
         user,
+        waiting: waiting.map(Box::new),
     };
     Some((stack, record.window))
 }
 
-/// Parses user words to frames; an interpreted frame has two words.
-fn user_frames(mut words: impl Iterator<Item = u64>) -> Option<Vec<UserWord>> {
-    let value = |word: u64| word & ((1 << TAG_SHIFT) - 1);
-    let mut frames = Vec::with_capacity(words.size_hint().0);
-    while let Some(word) = words.next() {
-        frames.push(match word >> TAG_SHIFT {
-            TAG_RETURN => UserWord::Return(value(word)),
-            TAG_LEAF => UserWord::Leaf(value(word)),
-            TAG_INTERPRETED => UserWord::Interpreted { method: value(word), bcp: words.next()? },
-            TAG_FOLLOWED => UserWord::Followed(value(word)),
-            _ => return None,
-        });
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
+}
+
+fn waiting_thread(bytes: &[u8]) -> Option<StillWaiting> {
+    let (read, _) = Waiting::read_from_prefix(bytes).ok()?;
+    let Waiting { ip, sp, fp, ax, bx, r13, switches, tid, i386 } = read;
+    let registers = SavedRegisters { ip, sp, fp, ax, bx, r13, i386: i386 != 0 };
+    Some(StillWaiting { tid, switches, registers })
+}
+
+/// The only frame that is known before the stack is unwound.
+fn first_frame(waiting: &StillWaiting, leaf: Leaf) -> UserWord {
+    match leaf {
+        Leaf::Syscall => UserWord::Return(waiting.registers.ip),
+        _ => UserWord::Leaf(waiting.registers.ip),
     }
-    Some(frames)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::process::hierarchy::Controller;
+    use crate::sample::word::{TAG_FOLLOWED, TAG_INTERPRETED, TAG_LEAF, TAG_RETURN, TAG_SHIFT};
 
     /// The names in `#define LIST(X) X(a) X(b) …` of `bpf/abi.h`.
     fn list(name: &str) -> Vec<String> {

@@ -5,6 +5,7 @@ mod file_tables;
 mod left_by_fp;
 mod missing;
 mod moved;
+mod outside;
 mod replaced;
 mod stage;
 pub(crate) mod unwinding;

@@ -27,6 +27,7 @@ impl Stage for Unwinding {
     }
 
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
+        self.unwind_outside(window.stacks, &mut world.processes, &mut world.symbolizer);
         self.on_stacks(window.stacks, end.at, &mut world.processes, &mut world.symbolizer);
     }
 

@@ -10,6 +10,7 @@ use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::left_by_fp::end_at;
 use super::missing::{LAST_PAUSE, Missing};
 use super::moved::find_moved;
+use super::outside::Outside;
 use super::replaced::Replaced;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, ReachedLimits};
@@ -80,6 +81,7 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     missing: Missing,
     replaced: Replaced,
     crowded: Crowded,
+    outside: Outside,
     limits: ReachedLimits,
 }
 
@@ -99,6 +101,7 @@ impl<M: TableMemory> Unwinding<M> {
             missing: Missing::default(),
             replaced: Replaced::default(),
             crowded: Crowded::default(),
+            outside: Outside::default(),
             limits: ReachedLimits::default(),
         }
     }
@@ -162,6 +165,16 @@ impl<M: TableMemory> Unwinding<M> {
             self.running.insert(tgid);
         }
         self.allowance.spend(begun.elapsed());
+    }
+
+    /// Unwinds the stacks of threads that wait still.
+    pub(crate) fn unwind_outside(
+        &mut self,
+        stacks: &mut [(Stack, Count)],
+        processes: &mut Processes,
+        symbolizer: &mut Symbolizer,
+    ) {
+        self.outside.unwind(stacks, &self.store, processes, symbolizer);
     }
 
     /// Queues the processes of a window's stacks that were unwound without tables, and cuts wrong stacks. A stack is

@@ -22,6 +22,7 @@ mod ioctl;
 mod locate;
 mod mappings;
 pub mod maps;
+pub mod memory;
 pub mod memory_room;
 mod moved;
 mod namespace;

@@ -1,7 +1,9 @@
 //! The unwinder's stop reasons.
 
+use serde::{Deserialize, Serialize};
+
 /// Why the unwinder stopped in a user stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum StopReason {
     /// The outermost frame was reached.
     Root,
@@ -25,7 +27,8 @@ pub enum StopReason {
     NoFrame,
     /// Another tool's uretprobe replaced the return address, and the true one is unknown.
     Uretprobe,
-    /// The thread waits still: only the pc from which it entered the kernel is known.
+    /// The thread waits still, and its stack could not be unwound from outside: only the pc from which it entered the
+    /// kernel is known.
     Unfinished,
 }
 

@@ -7,11 +7,13 @@ pub mod event;
 pub mod identity;
 pub mod stack;
 mod state;
-mod word;
+mod waiting;
+pub mod word;
 
 pub use end::StopReason;
 pub use event::Event;
 pub use identity::{MonoNs, ProcessId};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use state::ThreadState;
+pub use waiting::{SavedRegisters, StillWaiting};
 pub use word::UserWord;

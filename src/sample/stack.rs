@@ -1,6 +1,8 @@
 //! A stack as the BPF program recorded it: addresses, leaf first, how the task left user mode, and the stop reason.
 
-use super::{Event, MonoNs, ProcessId, StopReason, ThreadState, UserWord};
+use serde::{Deserialize, Serialize};
+
+use super::{Event, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,7 +24,7 @@ pub struct StackKey {
 }
 
 /// How the task left user mode before the sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Leaf {
     /// The task was in user mode.
     User,
@@ -61,6 +63,9 @@ pub struct Stack {
     pub kernel: Vec<u64>,
     /// User frames, leaf first.
     pub user: Vec<UserWord>,
+    /// The thread, if it waits still ([`StopReason::Unfinished`]): `user` has one frame until the stack is unwound from
+    /// outside.
+    pub waiting: Option<Box<StillWaiting>>,
 }
 
 impl Stack {

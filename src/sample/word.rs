@@ -1,7 +1,17 @@
 //! A frame of a user stack as the unwinder recorded it.
 
+use serde::{Deserialize, Serialize};
+
+/// Bits from this one on are a word's tag: `JP_WORD_TAG_SHIFT` of `bpf/abi.h`.
+pub(crate) const TAG_SHIFT: u32 = 60;
+/// The tags: `JP_WORD_RETURN` and so on.
+pub(crate) const TAG_RETURN: u64 = 0;
+pub(crate) const TAG_LEAF: u64 = 1;
+pub(crate) const TAG_INTERPRETED: u64 = 3;
+pub(crate) const TAG_FOLLOWED: u64 = 4;
+
 /// One frame of the user stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UserWord {
     /// An instruction that was about to run.
     Leaf(u64),
@@ -21,6 +31,23 @@ pub enum UserWord {
 }
 
 impl UserWord {
+    /// Parses the words of a user stack; an interpreted frame has two words. `None` if a tag is unknown or a word is
+    /// missing, which only an unwinder of another build could cause.
+    pub(crate) fn parse(mut words: impl Iterator<Item = u64>) -> Option<Vec<UserWord>> {
+        let value = |word: u64| word & ((1 << TAG_SHIFT) - 1);
+        let mut frames = Vec::with_capacity(words.size_hint().0);
+        while let Some(word) = words.next() {
+            frames.push(match word >> TAG_SHIFT {
+                TAG_RETURN => UserWord::Return(value(word)),
+                TAG_LEAF => UserWord::Leaf(value(word)),
+                TAG_INTERPRETED => UserWord::Interpreted { method: value(word), bcp: words.next()? },
+                TAG_FOLLOWED => UserWord::Followed(value(word)),
+                _ => return None,
+            });
+        }
+        Some(frames)
+    }
+
     /// The address to symbolize: within the instruction that was running or calling. `None` for an interpreted method.
     #[must_use]
     pub fn probe(self) -> Option<u64> {

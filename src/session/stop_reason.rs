@@ -46,7 +46,7 @@ pub(super) fn advice(stop_reason: StopReason, file: &Module) -> Option<&'static 
             "Another tool traces function returns there, and the kernel's list of return addresses lacks this one. A few are normal."
         }
         StopReason::Unfinished => {
-            "The thread waits still, so that its own memory was not read. Its kernel stack is whole."
+            "The thread still waited at the end, and its memory could not be read, or the thread ran before its memory was read. Its kernel stack is whole."
         }
         StopReason::NoBlob | StopReason::NoFrame => {
             "The JVM was creating, changing or removing that code. A few are normal."

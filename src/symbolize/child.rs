@@ -25,6 +25,17 @@ pub struct WorkerCost {
     pub resident: u64,
 }
 
+impl WorkerCost {
+    /// The cost of two workers.
+    pub(super) fn plus(self, other: WorkerCost) -> WorkerCost {
+        WorkerCost {
+            cpu: self.cpu + other.cpu,
+            past: self.past + other.past,
+            resident: self.resident + other.resident,
+        }
+    }
+}
+
 /// How a worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {

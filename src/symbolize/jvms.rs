@@ -285,11 +285,7 @@ impl JvmNames {
     }
 
     pub(crate) fn cost(&self) -> WorkerCost {
-        self.children.both().map(Child::cost).fold(WorkerCost::default(), |sum, cost| WorkerCost {
-            cpu: sum.cpu + cost.cpu,
-            past: sum.past + cost.past,
-            resident: sum.resident + cost.resident,
-        })
+        self.children.both().map(Child::cost).fold(WorkerCost::default(), WorkerCost::plus)
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {

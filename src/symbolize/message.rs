@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::frame_rules::NoTable;
 use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
+use crate::outside::OutsideStack;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::{Kind, UnknownReason};
+use crate::sample::{Leaf, StillWaiting};
 
 /// A request of the broker. Each request has one [`WorkerResponse`].
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +38,9 @@ pub(crate) enum WorkerRequest {
     Threads { jvm: u64, numbers: Vec<u32> },
     /// Drop an object that later requests do not need.
     Forget(WorkerObject),
+    /// Unwind threads of a process. The descriptors are its memory, and a file of the pages with its unwind tables and
+    /// its address space, which begins at page `space`.
+    Unwind { space: u32, threads: Vec<ThreadToUnwind> },
     /// The unwind table of the file whose descriptor is with this message, or of a part of the file around an offset.
     UnwindTable { around: Option<u64> },
 }
@@ -63,12 +68,23 @@ pub(crate) enum WorkerResponse {
     Log(LogStats, Changed),
     /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text.
     Threads(Vec<Option<String>>),
+    /// To `Unwind`: the stack of each thread; `None` if the unwinder's words made no sense.
+    Unwound(Vec<Option<OutsideStack>>),
     /// To `Forget`; the object is dropped.
     Done,
     /// To `UnwindTable`; the file may have no usable rules.
     UnwindTable(Result<TableBytes, NoTable>),
     /// The request does not fit the requests before it.
     Refused,
+}
+
+/// A thread that waits still, whose stack is to be unwound from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadToUnwind {
+    /// The thread and its registers.
+    pub waiting: StillWaiting,
+    /// How the thread left user mode.
+    pub leaf: Leaf,
 }
 
 /// A [`crate::unwind::TablePart`], as the channel carries it.

@@ -19,12 +19,14 @@ use super::jvms::{JavaLeaves, JvmNames};
 use super::known::{Known, KnownAddress, Seen, SpaceNumber, Times};
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, Step, WantedFile, WantedMethods, WordQuery, WorkerBatch};
-use super::message::LogStats;
+use super::message::{LogStats, ThreadToUnwind};
 use super::method_cache::MethodAt;
+use super::outside::{OutsideProcess, OutsideWorker};
 use super::place::{AddressSpaces, CodePlace};
 use super::vdso;
 use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::limits::ReachedLimits;
+use crate::outside::OutsideStack;
 use crate::process::FileId;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
@@ -45,7 +47,7 @@ pub struct Stats {
     pub worker_lost: u64,
     /// Workers that were replaced because they held too much memory.
     pub worker_evicted: u64,
-    /// CPU time and memory of the worker for files.
+    /// CPU time and memory of the workers for files, and for stacks of threads that wait still.
     pub worker: WorkerCost,
     /// Files that are no longer read, because workers were lost over them.
     pub files_poisoned: u64,
@@ -71,6 +73,7 @@ pub struct Symbolizer {
     pub(super) files: NativeFiles,
     pub(super) jit: JitMaps,
     pub(super) jvms: JvmNames,
+    pub(super) outside: OutsideWorker,
     /// JVMs without an agent.
     pub(super) silent_jvms: HashSet<ProcessId>,
     pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
@@ -94,6 +97,7 @@ impl Symbolizer {
             kernel: Kernel::read(),
             files: NativeFiles::new(config.debug_dir),
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
+            outside: OutsideWorker::new(config.binary.clone()),
             jvms: JvmNames::new(config.binary, config.raw_names, config.cached),
             silent_jvms: HashSet::new(),
             java_leaves: HashMap::new(),
@@ -163,13 +167,24 @@ impl Symbolizer {
         frames
     }
 
+    /// Unwinds threads of one process that wait still, by the memory of the process. A stack is right only if the thread
+    /// has not run since its registers were saved, which the caller checks afterwards. `None` for threads that could not
+    /// be unwound: the process blocks the reading of its memory, say.
+    pub fn unwind_outside(
+        &mut self,
+        process: &OutsideProcess,
+        threads: &[ThreadToUnwind],
+    ) -> Vec<Option<OutsideStack>> {
+        self.outside.unwind(process, threads)
+    }
+
     /// Counters since the symbolizer began, and the present size of the cache.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
-            worker_lost: self.files.lost + self.jit.lost + self.jvms.lost,
+            worker_lost: self.files.lost + self.jit.lost + self.jvms.lost + self.outside.lost,
             worker_evicted: self.eviction.count,
-            worker: self.child.cost(),
+            worker: self.child.cost().plus(self.outside.cost()),
             files_poisoned: self.files.poisoned,
             cached: self.native.len(),
             unknown: self.unknown.clone(),

@@ -16,6 +16,7 @@ use super::message::{
     WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::native::Native;
+use super::outside_memory::unwind_threads;
 use super::perfmap::PerfMap;
 use super::sandbox;
 use crate::process::channel::{Channel, ChannelError};
@@ -44,12 +45,16 @@ const MAX_RECENT: usize = 4;
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
     let mut worker = Worker::default();
     loop {
-        let (request, mut descriptors) = match channel.receive(MAX_MESSAGE, None) {
+        let (request, descriptors) = match channel.receive(MAX_MESSAGE, None) {
             Ok(received) => received,
             Err(ChannelError::Closed) => return Ok(()),
             Err(e) => return Err(e),
         };
-        channel.send(&worker.answer(request, descriptors.pop()), &[], None)?;
+        let response = match request {
+            WorkerRequest::Unwind { space, threads } => unwind_threads(descriptors, space, &threads),
+            other => worker.answer(other, descriptors.into_iter().next_back()),
+        };
+        channel.send(&response, &[], None)?;
     }
 }
 

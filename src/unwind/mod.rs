@@ -14,7 +14,7 @@ pub mod table;
 pub use hotspot::{BlockFields, CodeHeap, HotSpot};
 pub use rule::{Cfa, Fp, Rule};
 pub use space::{Code, ProgramLayout, Range, Space};
-pub use store::{TableBudget, TableKey, TableMemory, TableStore, Usage};
+pub use store::{SpaceImage, TableBudget, TableKey, TableMemory, TableStore, Usage};
 pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableWindow};
 
 /// Bytes of a page: `JP_PAGE_SIZE`.

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 
 use super::pages::Pages;
 use super::table::rule_at;
-use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, Rule, Space, Table};
+use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, ProgramLayout, Rule, Space, Table};
 
 /// The number of retired pages at which the store waits for programs; the wait takes the kernel some milliseconds.
 const SETTLE: u32 = 64;
@@ -80,6 +80,15 @@ struct Placed {
     first: u32,
     pages: u32,
     tables: Vec<TableKey>,
+}
+
+/// A copy of a process's address space and tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceImage {
+    /// The pages, numbered from 0; page 0 is empty.
+    pub pages: Vec<u8>,
+    /// The page where the address space begins.
+    pub space: u32,
 }
 
 /// How much the store holds, and how much it refused.
@@ -216,6 +225,27 @@ impl<M: TableMemory> TableStore<M> {
             self.memory.withdraw(tgid);
             self.release(&old);
         }
+    }
+
+    /// Copies the address space of a process and its tables, for an unwinder in user space. `None` if they are not
+    /// loaded for the program with this layout.
+    pub fn image(&self, tgid: u32, layout: ProgramLayout) -> Option<SpaceImage> {
+        let placed = self.spaces.get(&tgid).filter(|placed| placed.space.layout == layout)?;
+        // Page 0 is no page.
+        let (mut pages, mut moved) = (vec![0; PAGE], HashMap::new());
+        let next = |pages: &Vec<u8>| u32::try_from(pages.len() / PAGE).ok();
+        for loaded in placed.tables.iter().filter_map(|key| self.tables.get(key)) {
+            moved.insert(loaded.first, next(&pages)?);
+            for page in loaded.first..loaded.first + loaded.pages {
+                pages.extend(self.memory.read(page).filter(|bytes| bytes.len() == PAGE)?);
+            }
+        }
+        let mut space = placed.space.clone();
+        space.ranges.iter_mut().for_each(|range| range.table = moved.get(&range.table).copied().unwrap_or(0));
+        let first = next(&pages)?;
+        pages.extend(space.to_bytes());
+        pages.resize(pages.len().next_multiple_of(PAGE), 0);
+        Some(SpaceImage { pages, space: first })
     }
 
     /// Whether the address space of a process is loaded.

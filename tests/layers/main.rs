@@ -12,7 +12,7 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 22] = [
+const ROOMS: [(&str, &[&str]); 23] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
@@ -23,16 +23,28 @@ const ROOMS: [(&str, &[&str]); 22] = [
     ("profile", &["sample", "limits", "text"]),
     ("capture", &["failure", "sample", "process", "unwind"]),
     ("waits", &["sample", "profile"]),
+    ("outside", &["sample"]),
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
-    ("symbolize", &["sample", "process", "jvm", "profile", "unwind", "limits", "text"]),
+    ("symbolize", &["sample", "process", "jvm", "outside", "profile", "unwind", "limits", "text"]),
     ("output", &["sample", "profile", "limits", "text"]),
     ("plan", &["sample", "process", "jvm", "profile"]),
     ("targets", &["failure", "sample", "capture", "process", "plan", "profile", "text"]),
     ("world", &["sample", "process", "symbolize", "profile", "unwind", "limits", "plan", "targets"]),
     (
         "loader",
-        &["sample", "capture", "process", "unwind", "symbolize", "plan", "targets", "limits", "world"],
+        &[
+            "sample",
+            "capture",
+            "process",
+            "outside",
+            "unwind",
+            "symbolize",
+            "plan",
+            "targets",
+            "limits",
+            "world",
+        ],
     ),
     (
         "runtime",

@@ -265,6 +265,7 @@ fn tool(name: &str) -> PathBuf {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
     let dir = TOOLS.get_or_init(|| {
         let (dir, from) = (scratch("replay"), sources().join("replay"));
+        let shims = testkit::repository().join("src/outside/shims");
         let flags: [(&str, &str, &[&str]); 2] = [
             ("record", "cc", &["-Wextra"]),
             // Only BPF programs have the attribute.
@@ -272,7 +273,7 @@ fn tool(name: &str) -> PathBuf {
         ];
         for (tool, compiler, more) in flags {
             let mut command = Command::new(compiler);
-            command.args(["-O2", "-g", "-Wall", "-Werror"]).args(more).arg("-I").arg(&from);
+            command.args(["-O2", "-g", "-Wall", "-Werror"]).args(more).arg("-I").arg(&shims);
             let done = command.arg("-o").arg(dir.join(tool)).arg(from.join(format!("{tool}.c"))).status();
             assert!(done.unwrap().success(), "{tool}.c does not compile");
         }

@@ -1,9 +1,9 @@
 /*
- * What the walker (bpf/walk.h) needs of libbpf and of the kernel, for a program of user space. The functions are in
- * walker.c: maps are memory there, and the user's memory is a recording.
+ * What the unwinder (bpf/walk.h) needs of libbpf and of the kernel, for a program of user space. The program defines the
+ * functions: src/outside/walker.c, and tests/programs/replay/walker.c.
  */
-#ifndef REPLAY_BPF_HELPERS_H
-#define REPLAY_BPF_HELPERS_H
+#ifndef SHIMS_BPF_HELPERS_H
+#define SHIMS_BPF_HELPERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +15,13 @@
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) typeof(value) *name
 #define __array(name, value) typeof(value) *name[]
+
+/* libbpf has functions with some of these names. */
+#define bpf_map_lookup_elem shim_map_lookup_elem
+#define bpf_probe_read_user shim_probe_read_user
+#define bpf_task_pt_regs shim_task_pt_regs
+#define bpf_get_current_task_btf shim_get_current_task_btf
+#define bpf_get_current_task shim_get_current_task
 
 void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_probe_read_user(void *to, __u32 size, const void *from);
