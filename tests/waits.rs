@@ -8,7 +8,7 @@ use std::process::Command;
 
 use testkit::cgroup::Group;
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{Profile, while_sampling};
+use testkit::profiler::{Profile, run, while_sampling};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
@@ -127,6 +127,47 @@ fn accounts_add_up_and_samples_agree_with_the_measured_time() {
     // The hung thread, and the main thread that waits for the others.
     let least = truth.values().sum::<f64>() + 2.0 * (LENGTH_MS * 1_000_000) as f64;
     assert!(all >= 0.99 * least, "{all} of {least}");
+}
+
+/// A filter moves samples from the profile to those not asked for. The sums by reason still have all.
+#[test]
+fn waits_are_chosen_by_state_and_reason() {
+    if !is_root() {
+        return;
+    }
+    let (profile, truth) = waits(&["-e", "wait", "--state", "sleeping,blocked", "--reason", "pipe *,mutex"]);
+    let leaf = |frames: &[String]| frames.last().unwrap().clone();
+    assert_eq!(
+        profile
+            .folded
+            .count(|frames| !["[wait: pipe read]", "[wait: mutex]"].contains(&leaf(frames).as_str())),
+        0
+    );
+    let (is, ns) = (sampled(&profile, "read_answer"), truth["read_answer"]);
+    assert!((is - ns).abs() < 0.05 * ns, "{is} of {ns}");
+    assert!(sampled(&profile, "take_mutex") > 0.9 * truth["take_mutex"]);
+    assert_eq!(profile.account("kept"), profile.folded.total());
+    let lost = profile.report["accounts"]["lost"].as_array().unwrap().len();
+    assert_eq!((lost, profile.account("kept") + profile.account("filtered")), (0, profile.account("ticks")));
+    let reasons = profile.report["waits"]["reasons"].as_array().unwrap();
+    assert!(reasons.iter().any(|row| row["reason"] == "timer" && row["samples"].as_u64() > Some(1000)));
+}
+
+/// Folded stacks have no labels: the leaf has the state and the reason.
+#[test]
+fn a_profile_is_converted_in_part() {
+    let dir = scratch("waits");
+    let [from, to] = ["all.folded", "some.folded"].map(|name| dir.join(name));
+    let stacks = "a;f;[wait: monitor] 3\na;f;[blocked: disk sync] 2\na;f;[runnable] 5\na;g 7\n";
+    fs::write(&from, stacks).unwrap();
+    let convert = |filter: &[&str]| {
+        let files = [from.to_str().unwrap(), to.to_str().unwrap()];
+        run([&["convert"][..], &files, filter].concat()).success();
+        fs::read_to_string(&to).unwrap()
+    };
+    assert_eq!(convert(&["--state", "running,runnable"]), "a;f;[runnable] 5\na;g 7\n");
+    assert_eq!(convert(&["--reason", "disk *"]), "a;f;[blocked: disk sync] 2\n");
+    assert_eq!(convert(&["--state", "blocked", "--reason", "monitor"]), "");
 }
 
 /// A thread that comes into a chosen cgroup during the run has only its waits from then on.

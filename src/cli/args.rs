@@ -9,7 +9,7 @@ use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
 use super::number;
 use crate::output::{FORMATS, Format};
-use crate::sample::Event;
+use crate::sample::{Event, ThreadState};
 
 /// The end of `--help`.
 const EXAMPLES: &str = "\
@@ -90,6 +90,8 @@ pub(super) enum Sub {
         output: PathBuf,
         #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
+        #[command(flatten)]
+        waits: WaitChoice,
         #[command(flatten)]
         picture: Picture,
     },
@@ -203,11 +205,16 @@ pub(super) struct Record {
     #[command(flatten)]
     pub(super) picture: Picture,
     /// Keep only stacks with a frame of this name; * matches any text (repeatable).
+    ///
+    /// Samples that -I, -X, --state or --reason leave out count as 'not asked for' in the report. Its table 'waits for'
+    /// still counts them.
     #[arg(short = 'I', long, value_name = "NAME", help_heading = "Output")]
     pub(super) include: Vec<String>,
     /// Drop stacks with a frame of this name; * matches any text (repeatable).
     #[arg(short = 'X', long, value_name = "NAME", help_heading = "Output")]
     pub(super) exclude: Vec<String>,
+    #[command(flatten)]
+    pub(super) waits: WaitChoice,
     /// Write one more file for each container, FILE-CONTAINER.EXT.
     ///
     /// One further file has the processes that are in no container.
@@ -310,6 +317,27 @@ fn convert_help() -> String {
 fn format_help() -> String {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.extension()).collect();
     format!("Write this format, whatever the extension of the file: {}", names.join(", "))
+}
+
+/// Which waits are kept.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct WaitChoice {
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_delimiter = ',',
+        help_heading = "Output",
+        help = state_help()
+    )]
+    pub(super) state: Vec<String>,
+    /// Keep only waits with these reasons; * matches any text (comma-separated): monitor, 'disk *'.
+    #[arg(long, value_name = "REASON", value_delimiter = ',', help_heading = "Output")]
+    pub(super) reason: Vec<String>,
+}
+
+fn state_help() -> String {
+    let names = ThreadState::ALL.map(ThreadState::name).join(", ");
+    format!("Keep only samples of threads in these states (comma-separated): {names}")
 }
 
 /// How a flame graph looks.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{Picture, Record, Report};
+use super::args::{Picture, Record, Report, WaitChoice};
 use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
 use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
@@ -16,9 +16,11 @@ use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
-use crate::sample::Event;
 use crate::sample::event::Unit;
+use crate::sample::{Event, ThreadState};
 use crate::session::{Refused, Settings, Target};
+use crate::waits::WaitFilter;
+use crate::waits::filter::UnknownName;
 
 /// This binary, for child processes; works even if its file was moved or deleted.
 pub const OWN_BINARY: &str = "/proc/self/exe";
@@ -45,6 +47,8 @@ pub struct RecordConfig {
     pub include: Vec<Glob>,
     /// Remove stacks that match one of these patterns.
     pub exclude: Vec<Glob>,
+    /// Keep only samples with one of these states and reasons.
+    pub waits: WaitFilter,
     /// The form of the report.
     pub report: Report,
     /// Also write a file for each container.
@@ -83,6 +87,7 @@ impl RecordConfig {
             look,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
+            waits: sampled_waits(&record.waits, &events)?,
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
             lines: record.lines,
@@ -134,6 +139,32 @@ fn settings(
         },
         node: Node::at(record.node_root),
     })
+}
+
+/// The states and reasons that the user chose.
+pub(super) fn waits(choice: &WaitChoice) -> Result<WaitFilter, Failure> {
+    let mut filter = WaitFilter::default();
+    let refused = |name: &str, why: UnknownName| Failure::usage(format!("--{} {name}: {why}", why.what));
+    choice.state.iter().try_for_each(|name| filter.add_state(name).map_err(|why| refused(name, why)))?;
+    choice.reason.iter().try_for_each(|name| filter.add_reason(name).map_err(|why| refused(name, why)))?;
+    Ok(filter)
+}
+
+/// The states and reasons that the user chose. Only the event wait has threads that do not run.
+fn sampled_waits(choice: &WaitChoice, events: &[Event]) -> Result<WaitFilter, Failure> {
+    let filter = waits(choice)?;
+    let (runs, waits) = (events.iter().any(|event| *event != Event::Wait), events.contains(&Event::Wait));
+    if filter.has_reasons() && !waits {
+        return Err(Failure::usage("--reason applies to waiting time; add -e wait or -e wall"));
+    }
+    let sampled = |state: &ThreadState| if *state == ThreadState::Running { runs } else { waits };
+    match filter.states().iter().find(|state| !sampled(state)) {
+        None => Ok(filter),
+        Some(state) => Err(Failure::usage(format!(
+            "--state {}: the events have no such samples; use -e wall",
+            state.name()
+        ))),
+    }
 }
 
 /// The log level: off unless the user asks for a log.
