@@ -87,7 +87,12 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct thread_info {
+	unsigned int cpu; /* from 5.16 on; before: task_struct.cpu */
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	void *stack;
 	unsigned int __state; /* before 5.14: see task_struct___state */
 	unsigned int flags;
@@ -103,6 +108,7 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct uprobe_task *utask;
 	int on_cpu;
+	unsigned int cpu;     /* before 5.16 */
 	char comm[16];
 	struct sched_entity se;
 	bool throttled;       /* from 6.18 on: off its queue, because the quota is used up */

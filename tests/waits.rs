@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use testkit::cgroup::Group;
@@ -26,20 +27,27 @@ fn measured(target: &mut Target) -> BTreeMap<String, f64> {
     sums
 }
 
-/// The program's profile, and what it measured.
-fn waits(more: &[&str]) -> (Profile, BTreeMap<String, f64>) {
+/// Starts the program, whose threads begin when the file exists that `sample` gets after target and pid.
+fn with_target<T>(sample: impl FnOnce(&mut Target, &str, &Path) -> T) -> T {
     let program = native::with_flags("waits.c", "waits", &["-fno-omit-frame-pointer", "-pthread"]);
     let dir = scratch("waits");
     let (go, synced) = (dir.join("go"), dir.join("synced"));
     let _ = fs::remove_file(&go);
     let mut target = Target::start(Command::new(program).arg(&go).arg(LENGTH_MS.to_string()).arg(&synced));
     let pid = target.pid().to_string();
-    let mut truth = BTreeMap::new();
-    let profile = while_sampling(&[], &[&["-p", &pid], more].concat(), || {
-        fs::write(&go, "").unwrap();
-        truth = measured(&mut target);
-    });
-    (profile, truth)
+    sample(&mut target, &pid, &go)
+}
+
+/// The program's profile, and what it measured.
+fn waits(more: &[&str]) -> (Profile, BTreeMap<String, f64>) {
+    with_target(|target, pid, go| {
+        let mut truth = BTreeMap::new();
+        let profile = while_sampling(&[], &[&["-p", pid], more].concat(), || {
+            fs::write(go, "").unwrap();
+            truth = measured(target);
+        });
+        (profile, truth)
+    })
 }
 
 /// The waiting time of stacks through a function, ns.
@@ -127,6 +135,48 @@ fn accounts_add_up_and_samples_agree_with_the_measured_time() {
     // The hung thread, and the main thread that waits for the others.
     let least = truth.values().sum::<f64>() + 2.0 * (LENGTH_MS * 1_000_000) as f64;
     assert!(all >= 0.99 * least, "{all} of {least}");
+}
+
+/// Two profilers at the same time, each for one CPU, share all waits between them.
+#[test]
+fn a_wait_belongs_to_the_cpu_of_its_end() {
+    if !is_root() {
+        return;
+    }
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    if online.trim() != "0-1" {
+        return skip("this test needs two CPUs");
+    }
+    let (mut first, mut truth) = (None, BTreeMap::new());
+    let second = with_target(|target, pid, go| {
+        let run = |cpu: &str, happens: &mut dyn FnMut()| {
+            while_sampling(&[], &["-p", pid, "-e", "wait", "-C", cpu], happens)
+        };
+        run("1", &mut || {
+            first = Some(run("0", &mut || {
+                fs::write(go, "").unwrap();
+                truth = measured(target);
+            }));
+        })
+    });
+    let first = first.unwrap();
+    let period = first.account("period_ns") as f64;
+    for profile in [&first, &second] {
+        assert_eq!(profile.report["cpus"], 1);
+        for state in profile.report["waits"]["states"].as_array().unwrap() {
+            let (ns, samples) = (state["ns"].as_f64().unwrap(), state["samples"].as_f64().unwrap());
+            let chance = 4.0 * (ns / period).sqrt() / 2.0 + 16.0;
+            assert!((samples - ns / period).abs() <= chance, "{state}");
+        }
+    }
+    // The burning threads may use CPU 0 only.
+    assert_eq!(sampled(&second, "burn"), 0.0, "{}", second.folded.top(8));
+    for function in ["burn", "sleep_10ms", "sleep_100ms", "read_answer"] {
+        let both = sampled(&first, function) + sampled(&second, function);
+        // A thread that changes its CPU has two places on its timeline: one for each profiler.
+        let limit = 0.02 * truth[function] + 4.0 * (truth[function] / period).sqrt() * period;
+        assert!((both - truth[function]).abs() <= limit, "{function}: {both} of {}", truth[function]);
+    }
 }
 
 /// A filter moves samples from the profile to those not asked for. The sums by reason still have all.

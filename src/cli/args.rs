@@ -175,6 +175,8 @@ pub(super) struct Record {
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) namespace: Vec<String>,
     /// Sample only these CPUs, for example 0-3,8.
+    ///
+    /// A wait belongs to the CPU on which its thread runs again.
     #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Target")]
     pub(super) cpu: Option<String>,
     /// Record only user frames.

@@ -187,9 +187,6 @@ fn events(record: &Record) -> Result<Vec<Event>, Failure> {
         }
         events.push(*event);
     }
-    if record.cpu.is_some() && events.contains(&Event::Wait) {
-        return Err(Failure::usage("--cpu applies to events of CPUs; a thread that waits is on no CPU"));
-    }
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
     match (record.frequency, record.count, counted) {

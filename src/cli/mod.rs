@@ -175,7 +175,6 @@ mod tests {
             ("-F 0 -o -".to_owned(), Exit::Usage, "--frequency 0"),
             ("-c 0 -o -".to_owned(), Exit::Usage, "--count 0"),
             ("-e wait -c 5000000000 -o -".to_owned(), Exit::Usage, "--count 5000000000"),
-            ("-e wait -C 0 -o -".to_owned(), Exit::Usage, "--cpu applies to events of CPUs"),
             (
                 "--state sleping -o -".to_owned(),
                 Exit::Usage,
