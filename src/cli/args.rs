@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
+use super::events::{self, NamedEvents};
 use super::number;
 use crate::output::{FORMATS, Format};
 use crate::sample::{Event, ThreadState};
@@ -104,6 +105,8 @@ pub(super) struct Record {
     #[arg(short, long, value_name = "TIME", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(super) duration: Option<String>,
     /// Take this many samples a second on each CPU [default: 99].
+    ///
+    /// For the events cpu and wait. Of wait, HZ samples are one second of waiting time of one thread.
     #[arg(
         short = 'F',
         long,
@@ -115,7 +118,8 @@ pub(super) struct Record {
     pub(super) frequency: Option<u64>,
     /// Take one sample for each N events [default: 1].
     ///
-    /// For the event cpu, N is the CPU time between two samples in nanoseconds and replaces --frequency.
+    /// For the events cpu and wait, N is the CPU time or waiting time between two samples, in nanoseconds, and replaces
+    /// --frequency.
     #[arg(
         short,
         long,
@@ -130,13 +134,13 @@ pub(super) struct Record {
         short,
         long,
         value_name = "EVENT",
-        value_parser = events,
+        value_parser = events::named,
         value_delimiter = ',',
         default_value = "cpu",
         help_heading = "Sampling",
         help = format!("Sample these events (comma-separated): {}", Event::names())
     )]
-    pub(super) event: Vec<EventNames>,
+    pub(super) event: Vec<NamedEvents>,
     /// Profile all processes. This is the default.
     #[arg(short, long, help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
@@ -281,16 +285,6 @@ pub(super) struct Record {
     #[arg(last = true, value_name = "CMD",
         conflicts_with_all = ["pid", "tid", "cgroup", "container", "pod", "namespace"])]
     pub(super) launch: Vec<OsString>,
-}
-
-/// The events that one name of `--event` stands for.
-#[derive(Clone, Debug)]
-pub(super) struct EventNames(pub(super) Vec<Event>);
-
-/// The events that a name stands for.
-pub(super) fn events(name: &str) -> Result<EventNames, String> {
-    let events = Event::all_named(name).map(EventNames);
-    events.ok_or_else(|| format!("unknown event; known events are {}", Event::names()))
 }
 
 /// The extensions of formats, for people: `.a, .b or .c`.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use log::LevelFilter;
 
 use super::args::{Picture, Record, Report, WaitChoice};
+use super::events::distinct;
 use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
 use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
@@ -180,19 +181,14 @@ fn log_level(record: &Record) -> LevelFilter {
 /// The sampled events, each once. `--frequency` is for time. `--count` is for counted events, or for time without
 /// those.
 fn events(record: &Record) -> Result<Vec<Event>, Failure> {
-    let mut events: Vec<Event> = Vec::new();
-    for event in record.event.iter().flat_map(|named| &named.0) {
-        if events.contains(event) {
-            return Err(Failure::usage(format!("--event {} is given twice", event.name())));
-        }
-        events.push(*event);
-    }
+    let twice = |event: Event| Failure::usage(format!("--event {} is given twice", event.name()));
+    let events = distinct(&record.event).map_err(twice)?;
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
     match (record.frequency, record.count, counted) {
         (Some(_), Some(_), None) => Err(Failure::usage("--frequency and --count: use only one of them")),
         (Some(_), _, Some(event)) if !is_time => Err(Failure::usage(format!(
-            "--frequency applies to the event cpu; for {0} use --count N, which samples each Nth of the {0}",
+            "--frequency applies to the events cpu and wait; for {0} use --count N, which samples each Nth of the {0}",
             event.name()
         ))),
         (_, Some(0), Some(event)) => {

@@ -5,6 +5,7 @@ mod choice;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
+mod events;
 mod explained;
 pub mod jvms;
 pub mod log;
