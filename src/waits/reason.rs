@@ -67,7 +67,7 @@ const ROWS: &[Row] = &[
     ("file events", &["inotify_read", "fanotify_read"]),
     ("terminal", &["n_tty_read", "n_tty_write", "tty_wait_until_sent", "vt_waitactive"]),
     ("child process", &["do_wait", "kernel_wait4", "__do_wait", "kernel_waitid", "wait_for_vfork_done", "kernel_clone"]),
-    ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
+    ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "__ia32_sys_pause", "__arm64_sys_pause", "__do_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
     ("System V semaphore", &["do_semtimedop", "__do_semtimedop"]),
     ("message queue", &["do_msgrcv", "do_msgsnd", "wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"]),
     ("process exit", &["exit_mm", "coredump_wait", "zap_other_threads", "de_thread", "exit_notify"]),
