@@ -300,6 +300,8 @@ struct jp_config {
 	__u8 kernel;         /* record kernel frames */
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
 	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
+	__u8 by_cpu;         /* of waits: only those that end on a CPU in `wanted_cpus` */
+	__u8 pad[7];
 };
 
 /* A new stack in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
@@ -366,7 +368,7 @@ _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
 _Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40, "jp_vm");
 _Static_assert(sizeof(struct jp_table) == 32, "jp_table");
 _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
-_Static_assert(sizeof(struct jp_config) == 40, "jp_config");
+_Static_assert(sizeof(struct jp_config) == 48, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
 _Static_assert(sizeof(struct jp_wait_control) == 24, "jp_wait_control");

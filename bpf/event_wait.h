@@ -197,6 +197,9 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 		return 0;
 	if (config.cgroups && !wanted(&config, task, id >> 32, tid))
 		return 0;
+	/* A wait belongs to the CPU on which its thread runs again. */
+	if (!wanted_on(&config, bpf_get_smp_processor_id()))
+		return 0;
 	advance(w, tid, &part, now, control->period, atomics);
 	add_waited(&part);
 	if (!part.asleep_samples && !part.queued_samples)

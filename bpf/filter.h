@@ -34,6 +34,25 @@ struct {
 	__type(value, __u8);
 } wanted_tids SEC(".maps");
 
+/* CPU -> 1 if it is chosen. Of waits only: events of CPUs are opened on chosen CPUs. The loader sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} wanted_cpus SEC(".maps");
+
+/* Whether a wait that ends on this CPU is wanted. */
+static __always_inline bool wanted_on(const volatile struct jp_config *config, __u32 cpu)
+{
+	__u32 *wanted;
+
+	if (!config->by_cpu)
+		return true;
+	wanted = bpf_map_lookup_elem(&wanted_cpus, &cpu);
+	return wanted && *wanted;
+}
+
 /* Whether an ancestor of `task` is wanted. If so, adds the process to the map: its next sample needs no search. */
 static __always_inline bool descends(struct task_struct *task, __u32 tgid)
 {

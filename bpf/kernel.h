@@ -87,7 +87,12 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct thread_info {
+	unsigned int cpu; /* from 5.16 on; before: task_struct.cpu */
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	void *stack;
 	unsigned int __state; /* before 5.14: see task_struct___state */
 	unsigned int flags;
@@ -105,6 +110,7 @@ struct task_struct {
 	int on_cpu;
 	unsigned long nvcsw;  /* switches away from the task, voluntary and not */
 	unsigned long nivcsw;
+	unsigned int cpu;     /* before 5.16 */
 	char comm[16];
 	struct sched_entity se;
 	bool throttled;       /* from 6.18 on: off its queue, because the quota is used up */

@@ -18,6 +18,14 @@
 #include "sample.h"
 #include "thread_wait.h"
 
+/* The CPU on which a thread ran last, or for which it queues. */
+static __always_inline __u32 cpu_of(struct task_struct *task)
+{
+	if (bpf_core_field_exists(task->thread_info.cpu))
+		return BPF_CORE_READ(task, thread_info.cpu);
+	return BPF_CORE_READ(task, cpu);
+}
+
 /* The wait of a thread; NULL if it has a CPU. A thread without an entry has been waiting since before the start. */
 static __always_inline struct thread_wait *present_wait(struct task_struct *task, __u32 tid,
 							 const struct jp_wait_control *control)
@@ -87,7 +95,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 		return 0;
 	tid = BPF_CORE_READ(task, pid);
 	tgid = BPF_CORE_READ(task, tgid);
-	if (!tid || !wanted(&config, task, tgid, tid))
+	if (!tid || !wanted(&config, task, tgid, tid) || !wanted_on(&config, cpu_of(task)))
 		return 0;
 	w = present_wait(task, tid, control);
 	if (!w)

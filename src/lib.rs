@@ -20,6 +20,7 @@ pub mod profile;
 mod runtime;
 pub mod sample;
 pub mod session;
+pub mod suggestion;
 pub mod symbolize;
 mod targets;
 pub mod text;

@@ -70,8 +70,13 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::destination::write(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
             Ok(Exit::Done)
         }
-        Command::Convert { input, output, look } => {
-            output::convert::convert(&input, &output, &look)?;
+        Command::Convert { input, output, look, waits } => {
+            let mut profile = output::read(&input)?;
+            waits.apply(&mut profile);
+            if !waits.is_all() && profile.samples().is_empty() {
+                say(&format!("{}: no sample has one of these states and reasons", input.display()));
+            }
+            output::write(&profile.views(), &output, &look)?;
             Ok(Exit::Done)
         }
     }
@@ -112,7 +117,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
 
 /// Writes the outputs of a run and its report.
 fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result<()> {
-    outcome.filter(&config.include, &config.exclude);
+    outcome.filter(&config.include, &config.exclude, &config.waits);
     for target in &config.outputs {
         let began = std::time::Instant::now();
         let written = output::write(&outcome.views(), target, &config.look)?;

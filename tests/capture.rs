@@ -22,7 +22,6 @@ fn is_root() -> bool {
 fn options(filter: Filter) -> CaptureOptions {
     CaptureOptions {
         events: vec![(Event::Cpu, 1_001_001)],
-        cpus: None,
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
     }

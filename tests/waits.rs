@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use testkit::cgroup::Group;
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{Profile, while_sampling};
+use testkit::profiler::{Profile, run, while_sampling};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
@@ -26,20 +27,27 @@ fn measured(target: &mut Target) -> BTreeMap<String, f64> {
     sums
 }
 
-/// The program's profile, and what it measured.
-fn waits(more: &[&str]) -> (Profile, BTreeMap<String, f64>) {
+/// Starts the program, whose threads begin when the file exists that `sample` gets after target and pid.
+fn with_target<T>(sample: impl FnOnce(&mut Target, &str, &Path) -> T) -> T {
     let program = native::with_flags("waits.c", "waits", &["-fno-omit-frame-pointer", "-pthread"]);
     let dir = scratch("waits");
     let (go, synced) = (dir.join("go"), dir.join("synced"));
     let _ = fs::remove_file(&go);
     let mut target = Target::start(Command::new(program).arg(&go).arg(LENGTH_MS.to_string()).arg(&synced));
     let pid = target.pid().to_string();
-    let mut truth = BTreeMap::new();
-    let profile = while_sampling(&[], &[&["-p", &pid], more].concat(), || {
-        fs::write(&go, "").unwrap();
-        truth = measured(&mut target);
-    });
-    (profile, truth)
+    sample(&mut target, &pid, &go)
+}
+
+/// The program's profile, and what it measured.
+fn waits(more: &[&str]) -> (Profile, BTreeMap<String, f64>) {
+    with_target(|target, pid, go| {
+        let mut truth = BTreeMap::new();
+        let profile = while_sampling(&[], &[&["-p", pid], more].concat(), || {
+            fs::write(go, "").unwrap();
+            truth = measured(target);
+        });
+        (profile, truth)
+    })
 }
 
 /// The waiting time of stacks through a function, ns.
@@ -128,6 +136,89 @@ fn accounts_add_up_and_samples_agree_with_the_measured_time() {
     // The hung thread, and the main thread that waits for the others.
     let least = truth.values().sum::<f64>() + 2.0 * (LENGTH_MS * 1_000_000) as f64;
     assert!(all >= 0.99 * least, "{all} of {least}");
+}
+
+/// Two profilers at the same time, each for one CPU, share all waits between them.
+#[test]
+fn a_wait_belongs_to_the_cpu_of_its_end() {
+    if !is_root() {
+        return;
+    }
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    if online.trim() != "0-1" {
+        return skip("this test needs two CPUs");
+    }
+    let (mut first, mut truth) = (None, BTreeMap::new());
+    let second = with_target(|target, pid, go| {
+        let run = |cpu: &str, happens: &mut dyn FnMut()| {
+            while_sampling(&[], &["-p", pid, "-e", "wait", "-C", cpu], happens)
+        };
+        run("1", &mut || {
+            first = Some(run("0", &mut || {
+                fs::write(go, "").unwrap();
+                truth = measured(target);
+            }));
+        })
+    });
+    let first = first.unwrap();
+    let period = first.account("period_ns") as f64;
+    for profile in [&first, &second] {
+        assert_eq!(profile.report["cpus"], 1);
+        for state in profile.report["waits"]["states"].as_array().unwrap() {
+            let (ns, samples) = (state["ns"].as_f64().unwrap(), state["samples"].as_f64().unwrap());
+            let chance = 4.0 * (ns / period).sqrt() / 2.0 + 16.0;
+            assert!((samples - ns / period).abs() <= chance, "{state}");
+        }
+    }
+    // The burning threads may use CPU 0 only.
+    assert_eq!(sampled(&second, "burn"), 0.0, "{}", second.folded.top(8));
+    for function in ["burn", "sleep_10ms", "sleep_100ms", "read_answer"] {
+        let both = sampled(&first, function) + sampled(&second, function);
+        // A thread that changes its CPU has two places on its timeline: one for each profiler.
+        let limit = 0.02 * truth[function] + 4.0 * (truth[function] / period).sqrt() * period;
+        assert!((both - truth[function]).abs() <= limit, "{function}: {both} of {}", truth[function]);
+    }
+}
+
+/// A filter moves samples from the profile to those not asked for. The sums by reason still have all.
+#[test]
+fn waits_are_chosen_by_state_and_reason() {
+    if !is_root() {
+        return;
+    }
+    let (profile, truth) = waits(&["-e", "wait", "--state", "sleeping,blocked", "--reason", "pipe *,mutex"]);
+    let leaf = |frames: &[String]| frames.last().unwrap().clone();
+    assert_eq!(
+        profile
+            .folded
+            .count(|frames| !["[wait: pipe read]", "[wait: mutex]"].contains(&leaf(frames).as_str())),
+        0
+    );
+    let (is, ns) = (sampled(&profile, "read_answer"), truth["read_answer"]);
+    assert!((is - ns).abs() < 0.05 * ns, "{is} of {ns}");
+    assert!(sampled(&profile, "take_mutex") > 0.9 * truth["take_mutex"]);
+    assert_eq!(profile.account("kept"), profile.folded.total());
+    let lost = profile.report["accounts"]["lost"].as_array().unwrap().len();
+    assert_eq!((lost, profile.account("kept") + profile.account("filtered")), (0, profile.account("ticks")));
+    let reasons = profile.report["waits"]["reasons"].as_array().unwrap();
+    assert!(reasons.iter().any(|row| row["reason"] == "timer" && row["samples"].as_u64() > Some(1000)));
+}
+
+/// Folded stacks have no labels: the leaf has the state and the reason.
+#[test]
+fn a_profile_is_converted_in_part() {
+    let dir = scratch("waits");
+    let [from, to] = ["all.folded", "some.folded"].map(|name| dir.join(name));
+    let stacks = "a;f;[wait: monitor] 3\na;f;[blocked: disk sync] 2\na;f;[runnable] 5\na;g 7\n";
+    fs::write(&from, stacks).unwrap();
+    let convert = |filter: &[&str]| {
+        let files = [from.to_str().unwrap(), to.to_str().unwrap()];
+        run([&["convert"][..], &files, filter].concat()).success();
+        fs::read_to_string(&to).unwrap()
+    };
+    assert_eq!(convert(&["--state", "running,runnable"]), "a;f;[runnable] 5\na;g 7\n");
+    assert_eq!(convert(&["--reason", "disk *"]), "a;f;[blocked: disk sync] 2\n");
+    assert_eq!(convert(&["--state", "blocked", "--reason", "monitor"]), "");
 }
 
 /// A thread that comes into a chosen cgroup during the run has only its waits from then on.

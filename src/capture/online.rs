@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+
+use crate::failure::Failure;
 
 /// The kernel's file of online CPUs. The file stays open, so that it can be read when no descriptor is left.
 #[derive(Debug)]
@@ -30,6 +32,23 @@ impl Online {
         let text = String::from_utf8_lossy(&page[..length]);
         parse_ranges(text.trim()).with_context(|| format!("CPUs: {path} says {text:?}"))
     }
+
+    /// The chosen CPUs, or all that are online now.
+    ///
+    /// # Errors
+    /// When a chosen CPU is not online: a [`Failure`] of the target.
+    pub(super) fn chosen(&self, chosen: Option<&[u32]>) -> anyhow::Result<Vec<u32>> {
+        let online = self.cpus()?;
+        if let Some(absent) = chosen.into_iter().flatten().find(|cpu| !online.contains(cpu)) {
+            bail!(Failure::target(format!("CPU {absent} is not online (online are {})", ranges(&online))));
+        }
+        Ok(among(&online, chosen))
+    }
+}
+
+/// The CPUs of `online` that are chosen.
+pub(super) fn among(online: &[u32], chosen: Option<&[u32]>) -> Vec<u32> {
+    online.iter().copied().filter(|cpu| chosen.is_none_or(|chosen| chosen.contains(cpu))).collect()
 }
 
 /// Parses a list such as `0-3,5`; `None` if the text has another form.
@@ -46,7 +65,7 @@ pub(crate) fn parse_ranges(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
-pub(super) fn ranges(cpus: &[u32]) -> String {
+fn ranges(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
-use super::online::{Online, ranges};
+use super::online::{Online, among};
 use super::perf_event::{self, EventReading, Liveness};
 use super::source::{Elapsed, EventSource, Stopped};
-use crate::failure::Failure;
 use crate::sample::event::Expectation;
 use crate::sample::{Event, MonoNs};
 
@@ -38,7 +37,7 @@ impl PerCpu {
     /// Opens a stopped perf event on each CPU that is online (and chosen). `program` runs at each overflow.
     ///
     /// # Errors
-    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`] of the target.
+    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`](crate::failure::Failure) of the target.
     pub fn open(
         event: Event,
         period: u64,
@@ -48,11 +47,7 @@ impl PerCpu {
         let program = program.try_clone_to_owned().context("the BPF program")?;
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::new());
         let mut all = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
-        let online = Online::open()?.cpus()?;
-        if let Some(absent) = all.chosen.iter().flatten().find(|cpu| !online.contains(cpu)) {
-            bail!(Failure::target(format!("CPU {absent} is not online (online are {})", ranges(&online))));
-        }
-        for cpu in all.wanted(&online) {
+        for cpu in Online::open()?.chosen(all.chosen.as_deref())? {
             let opened =
                 all.opened(cpu).with_context(|| format!("perf event {} on CPU {cpu}", event.name()))?;
             all.events.insert(cpu, opened);
@@ -103,7 +98,7 @@ impl PerCpu {
     }
 
     fn wanted(&self, online: &[u32]) -> Vec<u32> {
-        online.iter().copied().filter(|cpu| self.chosen.as_ref().is_none_or(|c| c.contains(cpu))).collect()
+        among(online, self.chosen.as_deref())
     }
 
     fn begin(&mut self, cpu: u32) -> io::Result<()> {

@@ -54,6 +54,8 @@ pub struct Filter {
     pub tids: Vec<u32>,
     /// Only tasks in chosen cgroups and below them.
     pub cgroups: Option<Cgroups>,
+    /// Only these CPUs; `None`: all.
+    pub cpus: Option<Vec<u32>>,
     /// The cgroup hierarchy that identifies containers.
     pub naming: Hierarchy,
     /// The command that the profiler started: sampled although it is the profiler's child.
@@ -117,6 +119,7 @@ impl BpfProgram {
         open.maps.scratch.set_max_entries(if waits { 3 } else { 1 })?;
         if waits {
             open.maps.thread_waits.set_max_entries(switches::room_for_threads())?;
+            open.maps.wanted_cpus.set_max_entries(u32::try_from(load.cpus)?)?;
         }
 
         let mut seed = [0u8; 8];
@@ -140,6 +143,7 @@ impl BpfProgram {
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.switch_state = u8::from(waits.as_ref().is_some_and(|waits| waits.switch_state));
         config.by_tgid = u8::from(!filter.tgids.is_empty());
+        config.by_cpu = u8::from(filter.cpus.is_some());
         config.by_tid = u8::from(!filter.tids.is_empty());
         config.children = u8::from(filter.children);
         config.threads = u8::from(filter.threads);
@@ -163,6 +167,9 @@ impl BpfProgram {
         let chosen = filter.cgroups.iter().flat_map(|cgroups| &cgroups.chosen);
         let map = program.cgroups()?;
         chosen.into_iter().try_for_each(|group| map.choose(*group))?;
+        if program.waits.is_some() {
+            filter.cpus.iter().flatten().try_for_each(|cpu| program.want_cpu(*cpu))?;
+        }
         for tid in &filter.tids {
             program
                 .skel
@@ -207,7 +214,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the kernel refuses to attach a program or the iterator.
-    pub fn switches(&self, period: u64) -> anyhow::Result<Switches> {
+    pub fn switches(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<Switches> {
         let programs = &self.skel.progs;
         let waits = self.waits.as_ref().context("waits are not sampled")?;
         let at_end = match (&waits.hook, waits.atomics) {
@@ -228,7 +235,7 @@ impl BpfProgram {
         let unfinished = if waits.atomics { &programs.unfinished } else { &programs.unfinished_plain };
         let unfinished = unfinished.attach().context("the iterator of waits")?;
         let control = MapHandle::try_from(&self.skel.maps.wait_control).context("times of waits")?;
-        Switches::new(control, attached, unfinished, period)
+        Switches::new(control, attached, unfinished, period, chosen)
     }
 
     /// The events whose programs are loaded.
@@ -290,6 +297,13 @@ impl BpfProgram {
             .wanted_tgids
             .update(&key, &[1], MapFlags::ANY)
             .with_context(|| format!("process {tgid}"))
+    }
+
+    /// Adds a CPU to those whose waits are wanted.
+    fn want_cpu(&self, cpu: u32) -> anyhow::Result<()> {
+        let map = &self.skel.maps.wanted_cpus;
+        map.update(&cpu.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY)
+            .with_context(|| format!("CPU {cpu}"))
     }
 
     /// Removes a process or thread that has ended.

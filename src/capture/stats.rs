@@ -12,15 +12,12 @@ pub struct RunStats {
     pub ns: u64,
     /// Number of runs that the kernel timed.
     pub runs: u64,
-    /// Runs that the kernel skipped because another BPF program ran on that CPU.
-    pub skipped: u64,
 }
 
 impl std::ops::AddAssign for RunStats {
     fn add_assign(&mut self, other: RunStats) {
         self.ns += other.ns;
         self.runs += other.runs;
-        self.skipped += other.skipped;
     }
 }
 
@@ -50,5 +47,5 @@ pub(super) fn read(program: BorrowedFd<'_>) -> io::Result<RunStats> {
     if rc < 0 {
         return Err(io::Error::from_raw_os_error(-rc));
     }
-    Ok(RunStats { ns: info.run_time_ns, runs: info.run_cnt, skipped: info.recursion_misses })
+    Ok(RunStats { ns: info.run_time_ns, runs: info.run_cnt })
 }

@@ -12,6 +12,7 @@ use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle};
 use zerocopy::IntoBytes as _;
 
 use super::abi::WaitControl;
+use super::online::{Online, among};
 use super::source::{Elapsed, EventSource, Stopped};
 use crate::sample::{Event, MonoNs};
 
@@ -141,6 +142,8 @@ pub struct Switches {
     /// The iterator over waits that are not over.
     unfinished: Link,
     times: std::cell::Cell<WaitControl>,
+    /// Only waits that end on these CPUs; `None`: on all.
+    chosen: Option<Vec<u32>>,
     cpus: Vec<u32>,
 }
 
@@ -150,11 +153,12 @@ impl Switches {
         attached: Vec<Link>,
         unfinished: Link,
         period: u64,
+        chosen: Option<Vec<u32>>,
     ) -> anyhow::Result<Switches> {
         ensure!((1..=MAX_PERIOD).contains(&period), "a period of {period} ns of waiting time");
         let times = WaitControl { period, ..WaitControl::default() };
-        let cpus = super::online::Online::open()?.cpus()?;
-        Ok(Switches { control, _attached: attached, unfinished, times: times.into(), cpus })
+        let cpus = Online::open()?.chosen(chosen.as_deref())?;
+        Ok(Switches { control, _attached: attached, unfinished, times: times.into(), chosen, cpus })
     }
 
     fn publish(&self, times: WaitControl) -> anyhow::Result<()> {
@@ -195,7 +199,7 @@ impl EventSource for Switches {
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {
-        self.cpus = online.to_vec();
+        self.cpus = among(online, self.chosen.as_deref());
     }
 
     fn set_period(&mut self, period: u64) -> anyhow::Result<()> {

@@ -63,13 +63,11 @@ pub struct Capture {
     stats: Option<OwnedFd>,
 }
 
-/// What [`Capture::prepare`] opens: events, CPUs, filter, kernel types.
+/// What [`Capture::prepare`] opens: events, filter, kernel types.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
     /// The events to sample, each with its period: nanoseconds of CPU time, or a number of events.
     pub events: Vec<(Event, u64)>,
-    /// Only these CPUs; `None`: all.
-    pub cpus: Option<Vec<u32>>,
     /// Which samples are wanted.
     pub filter: Filter,
     /// A file with the kernel's types (BTF), instead of the kernel's own.
@@ -88,10 +86,11 @@ impl Capture {
         let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
         let load = Load { events, rate, cpus };
         let program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
+        let chosen = &options.filter.cpus;
         let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(match event {
-                Event::Wait => Box::new(program.switches(*period)?),
-                _ => Box::new(PerCpu::open(*event, *period, options.cpus.clone(), program.fd(*event))?),
+                Event::Wait => Box::new(program.switches(*period, chosen.clone())?),
+                _ => Box::new(PerCpu::open(*event, *period, chosen.clone(), program.fd(*event))?),
             })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;

@@ -7,9 +7,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
+use super::events::{self, NamedEvents};
 use super::number;
 use crate::output::{FORMATS, Format};
-use crate::sample::Event;
+use crate::sample::{Event, ThreadState};
 
 /// The end of `--help`.
 const EXAMPLES: &str = "\
@@ -91,6 +92,8 @@ pub(super) enum Sub {
         #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
         #[command(flatten)]
+        waits: WaitChoice,
+        #[command(flatten)]
         picture: Picture,
     },
 }
@@ -102,6 +105,8 @@ pub(super) struct Record {
     #[arg(short, long, value_name = "TIME", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(super) duration: Option<String>,
     /// Take this many samples a second on each CPU [default: 99].
+    ///
+    /// For the events cpu and wait. Of wait, HZ samples are one second of waiting time of one thread.
     #[arg(
         short = 'F',
         long,
@@ -113,7 +118,8 @@ pub(super) struct Record {
     pub(super) frequency: Option<u64>,
     /// Take one sample for each N events [default: 1].
     ///
-    /// For the event cpu, N is the CPU time between two samples in nanoseconds and replaces --frequency.
+    /// For the events cpu and wait, N is the CPU time or waiting time between two samples, in nanoseconds, and replaces
+    /// --frequency.
     #[arg(
         short,
         long,
@@ -128,13 +134,13 @@ pub(super) struct Record {
         short,
         long,
         value_name = "EVENT",
-        value_parser = events,
+        value_parser = events::named,
         value_delimiter = ',',
         default_value = "cpu",
         help_heading = "Sampling",
         help = format!("Sample these events (comma-separated): {}", Event::names())
     )]
-    pub(super) event: Vec<EventNames>,
+    pub(super) event: Vec<NamedEvents>,
     /// Profile all processes. This is the default.
     #[arg(short, long, help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) all: bool,
@@ -173,6 +179,8 @@ pub(super) struct Record {
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Target", conflicts_with_all = ["pid", "tid"])]
     pub(super) namespace: Vec<String>,
     /// Sample only these CPUs, for example 0-3,8.
+    ///
+    /// A wait belongs to the CPU on which its thread runs again.
     #[arg(short = 'C', long, value_name = "CPUS", help_heading = "Target")]
     pub(super) cpu: Option<String>,
     /// Record only user frames.
@@ -203,11 +211,16 @@ pub(super) struct Record {
     #[command(flatten)]
     pub(super) picture: Picture,
     /// Keep only stacks with a frame of this name; * matches any text (repeatable).
+    ///
+    /// Samples that -I, -X, --state or --reason leave out count as 'not asked for' in the report. Its table 'waits for'
+    /// still counts them.
     #[arg(short = 'I', long, value_name = "NAME", help_heading = "Output")]
     pub(super) include: Vec<String>,
     /// Drop stacks with a frame of this name; * matches any text (repeatable).
     #[arg(short = 'X', long, value_name = "NAME", help_heading = "Output")]
     pub(super) exclude: Vec<String>,
+    #[command(flatten)]
+    pub(super) waits: WaitChoice,
     /// Write one more file for each container, FILE-CONTAINER.EXT.
     ///
     /// One further file has the processes that are in no container.
@@ -274,16 +287,6 @@ pub(super) struct Record {
     pub(super) launch: Vec<OsString>,
 }
 
-/// The events that one name of `--event` stands for.
-#[derive(Clone, Debug)]
-pub(super) struct EventNames(pub(super) Vec<Event>);
-
-/// The events that a name stands for.
-pub(super) fn events(name: &str) -> Result<EventNames, String> {
-    let events = Event::all_named(name).map(EventNames);
-    events.ok_or_else(|| format!("unknown event; known events are {}", Event::names()))
-}
-
 /// The extensions of formats, for people: `.a, .b or .c`.
 fn extensions(which: impl Fn(&Format) -> bool) -> String {
     let known = FORMATS.iter().filter(|format| which(format));
@@ -310,6 +313,27 @@ fn convert_help() -> String {
 fn format_help() -> String {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.extension()).collect();
     format!("Write this format, whatever the extension of the file: {}", names.join(", "))
+}
+
+/// Which waits are kept.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct WaitChoice {
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_delimiter = ',',
+        help_heading = "Output",
+        help = state_help()
+    )]
+    pub(super) state: Vec<String>,
+    /// Keep only waits with these reasons; * matches any text (comma-separated): monitor, 'disk *'.
+    #[arg(long, value_name = "REASON", value_delimiter = ',', help_heading = "Output")]
+    pub(super) reason: Vec<String>,
+}
+
+fn state_help() -> String {
+    let names = ThreadState::ALL.map(ThreadState::name).join(", ");
+    format!("Keep only samples of threads in these states (comma-separated): {names}")
 }
 
 /// How a flame graph looks.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{Picture, Record, Report};
+use super::args::{Picture, Record, Report, WaitChoice};
+use super::events::distinct;
 use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
 use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
@@ -16,9 +17,11 @@ use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
-use crate::sample::Event;
 use crate::sample::event::Unit;
+use crate::sample::{Event, ThreadState};
 use crate::session::{Refused, Settings, Target};
+use crate::waits::WaitFilter;
+use crate::waits::filter::UnknownName;
 
 /// This binary, for child processes; works even if its file was moved or deleted.
 pub const OWN_BINARY: &str = "/proc/self/exe";
@@ -45,6 +48,8 @@ pub struct RecordConfig {
     pub include: Vec<Glob>,
     /// Remove stacks that match one of these patterns.
     pub exclude: Vec<Glob>,
+    /// Keep only samples with one of these states and reasons.
+    pub waits: WaitFilter,
     /// The form of the report.
     pub report: Report,
     /// Also write a file for each container.
@@ -83,6 +88,7 @@ impl RecordConfig {
             look,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
+            waits: sampled_waits(&record.waits, &events)?,
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
             lines: record.lines,
@@ -136,6 +142,32 @@ fn settings(
     })
 }
 
+/// The states and reasons that the user chose.
+pub(super) fn waits(choice: &WaitChoice) -> Result<WaitFilter, Failure> {
+    let mut filter = WaitFilter::default();
+    let refused = |name: &str, why: UnknownName| Failure::usage(format!("--{} {name}: {why}", why.what));
+    choice.state.iter().try_for_each(|name| filter.add_state(name).map_err(|why| refused(name, why)))?;
+    choice.reason.iter().try_for_each(|name| filter.add_reason(name).map_err(|why| refused(name, why)))?;
+    Ok(filter)
+}
+
+/// The states and reasons that the user chose. Only the event wait has threads that do not run.
+fn sampled_waits(choice: &WaitChoice, events: &[Event]) -> Result<WaitFilter, Failure> {
+    let filter = waits(choice)?;
+    let (runs, waits) = (events.iter().any(|event| *event != Event::Wait), events.contains(&Event::Wait));
+    if filter.has_reasons() && !waits {
+        return Err(Failure::usage("--reason applies to waiting time; add -e wait or -e wall"));
+    }
+    let sampled = |state: &ThreadState| if *state == ThreadState::Running { runs } else { waits };
+    match filter.states().iter().find(|state| !sampled(state)) {
+        None => Ok(filter),
+        Some(state) => Err(Failure::usage(format!(
+            "--state {}: the events have no such samples; use -e wall",
+            state.name()
+        ))),
+    }
+}
+
 /// The log level: off unless the user asks for a log.
 fn log_level(record: &Record) -> LevelFilter {
     match (record.log_level, record.verbose) {
@@ -149,22 +181,14 @@ fn log_level(record: &Record) -> LevelFilter {
 /// The sampled events, each once. `--frequency` is for time. `--count` is for counted events, or for time without
 /// those.
 fn events(record: &Record) -> Result<Vec<Event>, Failure> {
-    let mut events: Vec<Event> = Vec::new();
-    for event in record.event.iter().flat_map(|named| &named.0) {
-        if events.contains(event) {
-            return Err(Failure::usage(format!("--event {} is given twice", event.name())));
-        }
-        events.push(*event);
-    }
-    if record.cpu.is_some() && events.contains(&Event::Wait) {
-        return Err(Failure::usage("--cpu applies to events of CPUs; a thread that waits is on no CPU"));
-    }
+    let twice = |event: Event| Failure::usage(format!("--event {} is given twice", event.name()));
+    let events = distinct(&record.event).map_err(twice)?;
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
     match (record.frequency, record.count, counted) {
         (Some(_), Some(_), None) => Err(Failure::usage("--frequency and --count: use only one of them")),
         (Some(_), _, Some(event)) if !is_time => Err(Failure::usage(format!(
-            "--frequency applies to the event cpu; for {0} use --count N, which samples each Nth of the {0}",
+            "--frequency applies to the events cpu and wait; for {0} use --count N, which samples each Nth of the {0}",
             event.name()
         ))),
         (_, Some(0), Some(event)) => {

@@ -32,12 +32,8 @@ pub struct Trial {
 /// If the kernel refuses to load the program or to open an event.
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
-    let mut capture = Capture::prepare(&CaptureOptions {
-        events: vec![(Event::Cpu, TRIAL_PERIOD_NS)],
-        cpus: None,
-        filter,
-        btf: None,
-    })?;
+    let mut capture =
+        Capture::prepare(&CaptureOptions { events: vec![(Event::Cpu, TRIAL_PERIOD_NS)], filter, btf: None })?;
     capture.start()?;
     std::thread::sleep(TRIAL);
     capture.stop()?;

@@ -5,6 +5,7 @@ mod choice;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
+mod events;
 mod explained;
 pub mod jvms;
 pub mod log;
@@ -23,6 +24,7 @@ pub use explained::explained;
 use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
 use crate::output::{Look, OutputTarget};
+use crate::waits::WaitFilter;
 
 /// The command that the user gave.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub enum Command {
         output: OutputTarget,
         /// Title, narrowest frame and direction, if the output is a flame graph.
         look: Look,
+        /// Which samples are converted.
+        waits: WaitFilter,
     },
 }
 
@@ -84,9 +88,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
-        Some(args::Sub::Convert { input, output, format, picture }) => {
+        Some(args::Sub::Convert { input, output, format, waits, picture }) => {
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
-            Ok(Command::Convert { input, output, look: config::look(&picture)? })
+            let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
+            Ok(Command::Convert { input, output, look, waits })
         }
     }
 }
@@ -171,7 +176,20 @@ mod tests {
             ("-F 0 -o -".to_owned(), Exit::Usage, "--frequency 0"),
             ("-c 0 -o -".to_owned(), Exit::Usage, "--count 0"),
             ("-e wait -c 5000000000 -o -".to_owned(), Exit::Usage, "--count 5000000000"),
-            ("-e wait -C 0 -o -".to_owned(), Exit::Usage, "--cpu applies to events of CPUs"),
+            (
+                "--state sleping -o -".to_owned(),
+                Exit::Usage,
+                "--state sleping: unknown state; did you mean sleeping?",
+            ),
+            ("-e wall --reason monitr -o -".to_owned(), Exit::Usage, "did you mean monitor?"),
+            ("--reason monitor -o -".to_owned(), Exit::Usage, "--reason applies to waiting time"),
+            (
+                "--state sleeping -o -".to_owned(),
+                Exit::Usage,
+                "--state sleeping: the events have no such samples",
+            ),
+            ("-e wait --state running -o -".to_owned(), Exit::Usage, "--state running"),
+            ("convert a.folded b.svg --reason x".to_owned(), Exit::Usage, "--reason x: unknown reason"),
             ("-d x -o -".to_owned(), Exit::Usage, "--duration x"),
             ("-d 0 -o -".to_owned(), Exit::Usage, "--duration 0"),
             ("-C 3-x -o -".to_owned(), Exit::Usage, "--cpu 3-x"),

@@ -35,6 +35,7 @@ struct Progress {
     since: Instant,
 }
 
+/// What all tasks of the daemon share: the store, the sinks, metrics, and how far sampling is.
 pub(super) struct State {
     pub(super) window: Duration,
     pub(super) store: Option<WindowStore>,

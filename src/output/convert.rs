@@ -1,4 +1,4 @@
-//! Conversion between formats.
+//! Reading of a profile for its conversion to another format.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -7,18 +7,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 use super::format::FormatReader;
-use super::{FORMATS, Format, Look, OutputTarget, write};
+use super::{FORMATS, Format};
 use crate::profile::Profile;
 
-/// Reads a profile and writes it in the format of the target. `-` reads standard input.
-///
-/// # Errors
-/// One sentence with the path and what is wrong.
-pub fn convert(input: &Path, target: &OutputTarget, look: &Look) -> anyhow::Result<()> {
-    write(&read(input)?.views(), target, look).map(drop)
-}
-
-/// Reads folded stacks or pprof and detects the format.
+/// Reads folded stacks or pprof and detects the format. `-` reads standard input.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong.
@@ -63,8 +55,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::convert;
-    use crate::output::{Look, OutputTarget};
+    use super::read;
+    use crate::output::{Look, OutputTarget, write};
 
     #[test]
     fn every_way_there_and_back() {
@@ -74,7 +66,7 @@ mod tests {
         fs::write(path("a.folded"), text).unwrap();
         let to = |from: &str, to: &str| {
             let target = OutputTarget::parse(&path(to), None).unwrap();
-            convert(&path(from), &target, &Look::default())
+            read(&path(from)).and_then(|profile| write(&profile.views(), &target, &Look::default()))
         };
         to("a.folded", "b.pb.gz").unwrap();
         to("b.pb.gz", "c.pprof").unwrap();

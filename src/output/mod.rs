@@ -23,7 +23,7 @@ pub mod svg;
 use std::io::Write;
 
 use crate::profile::ProfileView;
-pub use convert::{convert, read};
+pub use convert::read;
 pub use destination::Destination;
 pub use format::{Format, Needs};
 pub use look::Look;

@@ -19,6 +19,7 @@ pub mod group;
 pub mod hierarchies;
 pub mod hierarchy;
 mod ioctl;
+mod liveness;
 mod locate;
 mod mappings;
 pub mod maps;

@@ -252,7 +252,7 @@ impl Profile {
     }
 
     /// Removes samples for which `keep` is false; they count as filtered.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(NodeId, &Labels) -> bool) {
         let mut out: BTreeMap<Event, u64> = BTreeMap::new();
         let all = &self.labels;
         self.samples.retain(|(leaf, labels, event, _), weight| {

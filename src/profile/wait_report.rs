@@ -9,7 +9,7 @@ use crate::sample::ThreadState;
 pub struct WaitReport {
     /// Each state but running.
     pub states: Vec<WaitState>,
-    /// Waits that were not measured, because there was no room for the thread.
+    /// Waits that were not measured: there was no room for the thread, or the kernel skipped a program.
     pub untimed: u64,
     /// Why threads waited that were not idle, the most frequent reason first.
     pub reasons: Vec<WaitReason>,

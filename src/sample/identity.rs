@@ -58,3 +58,11 @@ impl ProcessId {
         self.tgid == 0
     }
 }
+
+/// A process that ran in a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProcessInCgroup {
+    pub(crate) process: ProcessId,
+    /// kernfs id of the cgroup in the hierarchy that identifies containers; 0 if unknown.
+    pub(crate) cgroup: u64,
+}

@@ -12,6 +12,7 @@ pub mod word;
 
 pub use end::StopReason;
 pub use event::Event;
+pub(crate) use identity::ProcessInCgroup;
 pub use identity::{MonoNs, ProcessId};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use state::ThreadState;

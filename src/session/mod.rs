@@ -163,6 +163,7 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         },
         children: settings.children || launched.is_some(),
         tids: if let Target::Tids(tids) = &settings.target { tids.clone() } else { Vec::new() },
+        cpus: settings.cpus.clone(),
         cgroups: groups.cgroups(),
         naming: groups.naming(),
         launched,
@@ -171,6 +172,5 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         user: settings.user,
         kernel: settings.kernel,
     };
-    let Settings { events, cpus, btf, .. } = settings;
-    CaptureOptions { events: events.clone(), cpus: cpus.clone(), filter, btf: btf.clone() }
+    CaptureOptions { events: settings.events.clone(), filter, btf: settings.btf.clone() }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::profile::filter::Glob;
 use crate::profile::{Profile, ProfileView, RunReport};
 use crate::unwind::Usage;
+use crate::waits::WaitFilter;
 
 /// The outcome of a session, or of a part of it.
 pub struct Outcome {
@@ -30,10 +31,12 @@ impl Outcome {
             .collect()
     }
 
-    /// Removes samples by the names of their frames (see [`Profile::filter`]). Afterwards accounts and unknown reasons
-    /// count the remaining samples only. Stop reasons and rows of JVMs still count all samples.
-    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob]) {
+    /// Removes samples by the names of their frames (see [`Profile::filter`]), and by state and reason (see
+    /// [`WaitFilter::apply`]). Afterwards accounts and unknown reasons count the remaining samples only. Stop reasons,
+    /// rows of JVMs and sums of waiting time still count all samples.
+    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob], waits: &WaitFilter) {
         self.profile.filter(include, exclude);
+        waits.apply(&mut self.profile);
         for of in std::iter::once(&mut self.report.first).chain(&mut self.report.others) {
             of.accounts = self.profile.accounts(of.event);
             of.unknown = self.profile.of_event(of.event).unknown();

@@ -13,7 +13,7 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
 use crate::process::{EventKind, ProcessEvent};
 use crate::profile::labels::ContainerLabels;
-use crate::sample::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessInCgroup};
 
 /// Cgroups that are remembered.
 const MAX_KNOWN: usize = 65_536;
@@ -95,9 +95,8 @@ impl Containers {
         self.noticing.spend(cpu_time() - began);
     }
 
-    /// Looks up the cgroups of the processes that ran, while they still exist. `ran` has the cgroup number of each
-    /// process.
-    pub(crate) fn learn_new(&mut self, ran: &[(ProcessId, u64)]) {
+    /// Looks up the cgroups of the processes that ran, while they still exist.
+    pub(crate) fn learn_new(&mut self, ran: &[ProcessInCgroup]) {
         self.ask_again();
         let now = Instant::now();
         if now >= self.next_leave {
@@ -106,13 +105,13 @@ impl Containers {
             self.forget_gone(&there.iter().filter_map(|dir| number(dir)).collect());
         }
         let mut new: HashSet<u64> = HashSet::new();
-        let mut unknown = ran.iter().filter(|(_, cgroup)| !self.known.contains_key(cgroup)).peekable();
+        let mut unknown = ran.iter().filter(|of| !self.known.contains_key(&of.cgroup)).peekable();
         if unknown.peek().is_none() {
             return;
         }
         let names = self.node.names();
         let mut found = Vec::new();
-        for (process, cgroup) in unknown {
+        for ProcessInCgroup { process, cgroup } in unknown {
             match self.group_of(process.tgid).filter(|(id, _)| id == cgroup) {
                 Some(group) => found.push(group),
                 None => _ = new.insert(*cgroup),

@@ -80,6 +80,11 @@ const JVM_THREADS: &[&str] = &[
 /// Reasons that are idleness by themselves.
 const REASONS: &[&str] = &["event loop", "accept", "kernel worker", "kernel thread", "io_uring worker"];
 
+/// Every rule of this file.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    JAVA.iter().chain(NATIVE).map(|rule| rule.name).chain(REASONS.iter().copied())
+}
+
 /// All rules: those of this file, and those of the user.
 #[derive(Clone, Debug, Default)]
 pub struct IdleRules {

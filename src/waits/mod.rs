@@ -2,6 +2,7 @@
 //!
 //! Depends on names of frames only, so that tests need no kernel.
 
+pub mod filter;
 pub mod idle;
 mod pattern;
 pub mod reason;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use crate::profile::{Frame, Kind};
 use crate::sample::ThreadState;
 
+pub use filter::WaitFilter;
 pub use idle::IdleRules;
 pub use thread::WaitingThread;
 

@@ -11,6 +11,12 @@ use crate::sample::ThreadState;
 /// fault that reads from a disk is a page fault, and a disk is more than the bit that its page waits for.
 type Row = (&'static str, &'static [&'static str]);
 
+/// Reasons that no function shows.
+const CPU: &str = "CPU";
+const QUOTA: &str = "quota";
+const HIDDEN: &str = "kernel hidden";
+const UNKNOWN: &str = "unknown";
+
 /// What most waits of user space come down to. [`USER_ROWS`] says which wait it is.
 const FUTEX: &str = "futex";
 
@@ -61,7 +67,7 @@ const ROWS: &[Row] = &[
     ("file events", &["inotify_read", "fanotify_read"]),
     ("terminal", &["n_tty_read", "n_tty_write", "tty_wait_until_sent", "vt_waitactive"]),
     ("child process", &["do_wait", "kernel_wait4", "__do_wait", "kernel_waitid", "wait_for_vfork_done", "kernel_clone"]),
-    ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
+    ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "__ia32_sys_pause", "__arm64_sys_pause", "__do_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
     ("System V semaphore", &["do_semtimedop", "__do_semtimedop"]),
     ("message queue", &["do_msgrcv", "do_msgsnd", "wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"]),
     ("process exit", &["exit_mm", "coredump_wait", "zap_other_threads", "de_thread", "exit_notify"]),
@@ -143,10 +149,8 @@ pub(super) fn scheduler_frames(frames: &[Arc<Frame>]) -> usize {
 
 /// Why a thread with these frames, without those of the scheduler, has no CPU.
 pub(super) fn of(frames: &[Arc<Frame>], state: ThreadState) -> Arc<str> {
-    match state {
-        ThreadState::Running | ThreadState::Runnable => return "CPU".into(),
-        ThreadState::Throttled => return "quota".into(),
-        ThreadState::Blocked | ThreadState::Sleeping => {}
+    if let Some(reason) = of_queued(state) {
+        return reason.into();
     }
     let kernel = || frames.iter().rev().take_while(|frame| frame.kind == Kind::Kernel);
     let row = kernel().filter_map(|frame| TABLE.get(plain(&frame.name)).copied()).min();
@@ -157,9 +161,24 @@ pub(super) fn of(frames: &[Arc<Frame>], state: ThreadState) -> Arc<str> {
     let innermost = kernel().map(|frame| plain(&frame.name)).find(|name| !SHARED.contains(name));
     match innermost {
         Some(name) => format!("in {name}").into(),
-        None if hides_kernel(frames) => "kernel hidden".into(),
-        None => "unknown".into(),
+        None if hides_kernel(frames) => HIDDEN.into(),
+        None => UNKNOWN.into(),
     }
+}
+
+/// Why a thread that could run has no CPU; `None` for other states.
+pub(super) fn of_queued(state: ThreadState) -> Option<&'static str> {
+    match state {
+        ThreadState::Running | ThreadState::Runnable => Some(CPU),
+        ThreadState::Throttled => Some(QUOTA),
+        ThreadState::Blocked | ThreadState::Sleeping => None,
+    }
+}
+
+/// Every reason but those that name a kernel function.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let rows = USER_ROWS.iter().chain(ROWS).map(|(reason, _)| *reason);
+    rows.chain([CPU, QUOTA, HIDDEN, UNKNOWN])
 }
 
 /// What a wait for a futex is, by the user functions above it.

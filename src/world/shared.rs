@@ -14,7 +14,7 @@ use crate::limits::ReachedLimits;
 use crate::plan::{Settings, Target};
 use crate::process::opener::OpenersCost;
 use crate::process::{self, Processes, Which, comm};
-use crate::sample::{Count, ProcessId, Stack};
+use crate::sample::{Count, ProcessId, ProcessInCgroup, Stack};
 use crate::symbolize::{self, Stats, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::containers::Containers;
@@ -94,8 +94,9 @@ impl World {
         for (stack, _) in stacks.iter() {
             let key = &stack.key;
             self.processes.mark_seen(key.process, stack.at);
-            if seen.insert((key.process, key.cgroup)) {
-                ran.push((key.process, key.cgroup));
+            let runner = ProcessInCgroup { process: key.process, cgroup: key.cgroup };
+            if seen.insert(runner) {
+                ran.push(runner);
             }
         }
         WindowStacks { stacks, ran }

@@ -1,14 +1,16 @@
 //! A window as the stages get it.
 
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::sample::{Count, MonoNs, ProcessInCgroup, Stack};
 
+/// The stacks of a window, before they have names.
 pub(crate) struct WindowStacks<'a> {
     /// Sorted by the time of their first sample.
     pub(crate) stacks: &'a mut Vec<(Stack, Count)>,
-    /// The processes and cgroups of the stacks, each pair once, in the order in which they first ran.
-    pub(crate) ran: Vec<(ProcessId, u64)>,
+    /// Each process in each of its cgroups once, in the order in which they first ran.
+    pub(crate) ran: Vec<ProcessInCgroup>,
 }
 
+/// The end of a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowEnd {
     pub(crate) at: MonoNs,

@@ -27,10 +27,20 @@ fn a_thread_that_waits_for_ever_is_in_each_window() {
     let leaf = waits.count(|stack| stack[0] == "sleep" && stack.last().unwrap() == "[wait: timer]") as f64;
     assert_eq!(leaf, of_sleep, "{}", waits.top(9));
     assert_eq!(waits.count(|stack| stack[0] == "native" && stack.last().unwrap().starts_with("[idle")), 0);
+    let sleeping = Folded::parse(&daemon.api("/profile?seconds=2&reason=time*&format=folded").text());
+    assert!(sleeping.count(|stack| stack[0] == "sleep") as f64 > HZ, "{}", sleeping.top(9));
+    assert_eq!(sleeping.share(|stack| stack.last().unwrap() == "[wait: timer]"), 1.0, "{}", sleeping.top(9));
+    let running = Folded::parse(&daemon.api("/profile?seconds=2&state=running&format=folded").text());
+    assert!(running.count(|stack| stack[0] == "native") > 100, "{}", running.top(9));
+    assert_eq!(running.count(|stack| stack[0] == "sleep"), 0, "{}", running.top(9));
     let cpu = Folded::parse(&daemon.api("/profile?seconds=2&event=cpu&format=folded").text());
     assert!(cpu.count(|stack| stack[0] == "native") > 100, "{}", cpu.top(9));
-    for (path, status) in [("/profile?seconds=1&event=x", 400), ("/profile?seconds=1&event=page-faults", 404)]
-    {
+    for (path, status) in [
+        ("/profile?seconds=1&event=x", 400),
+        ("/profile?seconds=1&state=x", 400),
+        ("/profile?seconds=1&reason=x", 400),
+        ("/profile?seconds=1&event=page-faults", 404),
+    ] {
         assert_eq!(daemon.api(path).status, status, "{path}");
     }
     assert!(daemon.metrics().contains("event_samples_total{event=\"wait\",result=\"kept\"}"));

@@ -12,17 +12,18 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 23] = [
+const ROOMS: [(&str, &[&str]); 24] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
     ("sample", &[]),
+    ("suggestion", &[]),
     ("limits", &["text"]),
     ("unwind", &[]),
     ("process", &["backoff", "sample", "limits", "text"]),
     ("profile", &["sample", "limits", "text"]),
     ("capture", &["failure", "sample", "process", "unwind"]),
-    ("waits", &["sample", "profile"]),
+    ("waits", &["sample", "profile", "suggestion"]),
     ("outside", &["sample"]),
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
@@ -71,12 +72,27 @@ const ROOMS: [(&str, &[&str]); 23] = [
             "world",
         ],
     ),
-    ("daemon", &["backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text"]),
+    (
+        "daemon",
+        &["backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text", "waits"],
+    ),
     (
         "cli",
         &[
-            "failure", "sample", "capture", "process", "jvm", "host", "profile", "output", "plan", "session",
-            "daemon", "text",
+            "failure",
+            "sample",
+            "capture",
+            "process",
+            "jvm",
+            "host",
+            "profile",
+            "output",
+            "plan",
+            "session",
+            "daemon",
+            "text",
+            "suggestion",
+            "waits",
         ],
     ),
 ];
@@ -120,7 +136,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
     ("serde_json", &["process", "output", "daemon"]),
-    ("strsim", &["cli"]),
+    ("strsim", &["suggestion"]),
     ("thiserror", &["*"]),
     ("tokio", &["plan", "session", "daemon"]),
     ("toml", &["cli"]),

@@ -12,8 +12,8 @@ use options::{Daemon, Options, read};
 use sink::sinks;
 use value::{pair, size, valid_url};
 
-use super::args;
 use super::config::{OWN_BINARY, duration};
+use super::events::{distinct, named};
 use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
 use crate::failure::Failure;
 use crate::profile::filter::Glob;
@@ -118,16 +118,10 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
 
 /// The sampled events, each once; the CPU clock if the user names none.
 fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
-    let mut events = Vec::new();
-    for name in names {
-        let named = args::events(name).map_err(|why| Failure::usage(format!("events {name}: {why}")))?;
-        for event in named.0 {
-            if events.contains(&event) {
-                return Err(Failure::usage(format!("events {name}: given twice")));
-            }
-            events.push(event);
-        }
-    }
+    let named = |name: &String| named(name).map_err(|why| Failure::usage(format!("events {name}: {why}")));
+    let named = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+    let events = distinct(&named)
+        .map_err(|event| Failure::usage(format!("events: {} is given twice", event.name())))?;
     Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }
 

@@ -9,6 +9,7 @@ use super::super::choice::{JavaChoice, LogLevel};
 use super::super::number;
 use crate::failure::{Exit, Failure};
 use crate::sample::Event;
+use crate::suggestion::nearest;
 
 /// A `[[sink]]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -226,7 +227,5 @@ fn known(table: &toml::Table) -> Result<(), String> {
     let names = command.get_arguments().filter_map(clap::Arg::get_long);
     let names: Vec<&str> = names.chain(["sink"]).collect();
     let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
-    let nearest =
-        names.iter().max_by(|a, b| strsim::jaro_winkler(stray, a).total_cmp(&strsim::jaro_winkler(stray, b)));
-    Err(format!("unknown setting {stray}; did you mean {}?", nearest.copied().unwrap_or_default()))
+    Err(format!("unknown setting {stray}; did you mean {}?", nearest(stray, names.iter().copied())))
 }

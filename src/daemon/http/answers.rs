@@ -151,9 +151,7 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
                 Err(_) => continue,
             },
         };
-        if !wanted.is_all() {
-            one.keep(|labels| wanted.matches(labels));
-        }
+        wanted.apply(&mut one);
         merged.merge(&one);
     }
     if !wanted.is_all() && merged.samples().is_empty() {
@@ -165,8 +163,12 @@ fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Re
     if wanted.event.is_some() && views.is_empty() {
         return Ok(None);
     }
-    let views = if format.several { views.as_slice() } else { &views[..views.len().min(1)] };
-    output::encode(views, format, &Look::default(), &mut body)?;
+    if !format.several {
+        // The query may leave samples of a later event only.
+        let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
+        views = views.drain(first..).take(1).collect();
+    }
+    output::encode(&views, format, &Look::default(), &mut body)?;
     Ok(Some(body.into()))
 }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::output::{Format, pprof};
-use crate::profile::Labels;
 use crate::profile::filter::Glob;
 use crate::profile::labels::ContainerLabels;
+use crate::profile::{Labels, Profile};
 use crate::sample::Event;
+use crate::waits::WaitFilter;
+use crate::waits::filter::UnknownName;
 
 /// The longest time span of one response.
 pub(super) const LONGEST: Duration = Duration::from_secs(3600);
@@ -35,6 +37,11 @@ impl Query {
 
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The values of a parameter, separated by commas.
+    fn list(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.get(name).into_iter().flat_map(|values| values.split(','))
     }
 
     /// Whole seconds to sample; 10 by default.
@@ -70,8 +77,17 @@ impl Query {
             let known = || format!("event={name}: unknown event; known events are {}", Event::names());
             Event::named(name).ok_or_else(known)
         });
+        let mut waits = WaitFilter::default();
+        let refused = |name: &str, why: UnknownName| format!("{}={name}: {why}", why.what);
+        for name in self.list("state") {
+            waits.add_state(name).map_err(|why| refused(name, why))?;
+        }
+        for name in self.list("reason") {
+            waits.add_reason(name).map_err(|why| refused(name, why))?;
+        }
         Ok(SampleQuery {
             event: event.transpose()?,
+            waits,
             process: pattern("process"),
             namespace: pattern("namespace"),
             pod: pattern("pod"),
@@ -80,11 +96,13 @@ impl Query {
     }
 }
 
-/// An event, and patterns for the labels of samples; matches every sample by default.
+/// An event, states and reasons, and patterns for the labels of samples; matches every sample by default.
 #[derive(Debug, Default)]
 pub(super) struct SampleQuery {
     /// Only samples of this event; `None`: of all.
     pub(super) event: Option<Event>,
+    /// Only samples with these states and reasons.
+    waits: WaitFilter,
     process: Option<Glob>,
     namespace: Option<Glob>,
     pod: Option<Glob>,
@@ -94,14 +112,25 @@ pub(super) struct SampleQuery {
 
 impl SampleQuery {
     /// The names of the patterns in a query.
-    pub(super) const NAMES: [&str; 5] = ["event", "process", "namespace", "pod", "container"];
+    pub(super) const NAMES: [&str; 7] =
+        ["event", "state", "reason", "process", "namespace", "pod", "container"];
 
     pub(super) fn is_all(&self) -> bool {
-        let SampleQuery { event, process, namespace, pod, container } = self;
-        event.is_none() && [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
+        let SampleQuery { event, waits, process, namespace, pod, container } = self;
+        event.is_none()
+            && waits.is_all()
+            && [process, namespace, pod, container].iter().all(|pattern| pattern.is_none())
     }
 
-    pub(super) fn matches(&self, labels: &Labels) -> bool {
+    /// Removes the samples of a profile that do not match, of all events.
+    pub(super) fn apply(&self, profile: &mut Profile) {
+        if !self.is_all() {
+            profile.keep(|labels| self.matches(labels));
+            self.waits.apply(profile);
+        }
+    }
+
+    fn matches(&self, labels: &Labels) -> bool {
         let none = ContainerLabels::default();
         let of = labels.container.as_deref().unwrap_or(&none);
         let any = |pattern: &Option<Glob>, texts: &[&str]| {
@@ -169,6 +198,13 @@ mod tests {
             !of("event=wait").unwrap().is_all()
                 && of("event=x").unwrap_err().contains("known events are cpu")
         );
+        for (text, said) in [
+            ("state=sleping", "state=sleping: unknown state; did you mean sleeping?"),
+            ("reason=monitor,dsk+sync", "reason=dsk sync: unknown reason; did you mean disk sync?"),
+        ] {
+            assert_eq!(of(text).unwrap_err(), said);
+        }
+        assert!(!of("state=sleeping,blocked&reason=disk+*").unwrap().is_all());
         let nothing = Query::parse(None, &KNOWN).unwrap();
         assert_eq!((nothing.seconds(), nothing.time_ms("from")), (Ok(10), Ok(None)));
         assert_eq!(nothing.format(), Ok(&pprof::FORMAT));

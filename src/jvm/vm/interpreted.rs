@@ -76,6 +76,7 @@ impl Interpreted {
             self.loaders.watch_new(memory, unloads, |loader| layout.is_permanent(memory, loader));
         }
         let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
+        let spent = memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The JVM has exited. The state of the last look is the best that can be known of its last samples.
             None if gone => match self.looks.last(asked.method) {
@@ -83,7 +84,8 @@ impl Interpreted {
                 Some((_, Some(last))) => frame(last, asked.bcp),
                 _ => Err(VmMiss::ProcessGone),
             },
-            None if memory.is_spent() => Err(VmMiss::BadMemory),
+            // The count of unloaded classes may not have been read after the method: nothing proves a name.
+            _ if spent => Err(VmMiss::BadMemory),
             found => match self.since(*asked, found.as_ref()) {
                 Some(since) if asked.at < since => Err(VmMiss::MethodGone),
                 _ => found.map_or(Err(VmMiss::BadMemory), |found| frame(&found, asked.bcp)),
@@ -270,6 +272,26 @@ mod tests {
         bytes.java(0, "fourth");
         bytes.put(METHOD + 0x100 + 14, &[3, 0]);
         assert_eq!(told(&mut interpreted), "p.C.fourth", "its bytecodes are others");
+    }
+
+    #[test]
+    fn beyond_the_read_limit_no_name_is_believed() {
+        let bytes = FakeMemory::made();
+        let (method, other) = (bytes.java(0, "m"), bytes.java(1, "n"));
+        let layout = counted(&bytes, 0);
+        let memory = BoundedMemory::new(&bytes);
+        let mut interpreted = Interpreted::new(&layout.classes);
+        let asked = [method, other].map(|method| MethodQuery { method, bcp: 0, at: MonoNs(u64::MAX) });
+        let mut spent = 0;
+        // Whatever was read before the limit, also if this was the method with its names.
+        for limit in (0..1 << 16).step_by(64) {
+            memory.renew(limit);
+            let answers = interpreted.frames(&memory, &layout, false, &asked);
+            let refused = answers.iter().all(|answer| answer.as_ref().err() == Some(&VmMiss::BadMemory));
+            assert_eq!(refused, memory.is_spent(), "{limit}: {answers:?}");
+            spent += u32::from(refused);
+        }
+        assert!((100..1000).contains(&spent), "{spent}");
     }
 
     #[test]

@@ -371,7 +371,7 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     parts += &match bpf_s {
         Some(s) => {
             let each = if *bpf_runs == 0 { 0.0 } else { s * 1e6 / *bpf_runs as f64 };
-            format!(", BPF {s:.2} s ({each:.1} µs a tick)")
+            format!(", BPF {s:.2} s ({each:.1} µs a run)")
         }
         None => ", BPF not counted by this kernel".to_owned(),
     };

@@ -1,7 +1,7 @@
 //! The report's section on waiting time.
 
 use super::detail::Detail;
-use super::layout::{ColumnAlignment, percent, table, thousands, wrap};
+use super::layout::{ColumnAlignment, percent, table, thousands};
 use crate::profile::report::EventReport;
 
 /// Waiting time by state, by reason, and by rule of idleness; empty for other events.
@@ -49,13 +49,6 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
         ColumnAlignment::Rest("idle by the rule"),
     ];
     lines.extend(cut(table(columns, &rules.collect::<Vec<_>>(), detail.width), detail.rows));
-    if waits.untimed > 0 {
-        let note = format!(
-            "{} waits were not measured: there was no room for more threads.",
-            thousands(waits.untimed)
-        );
-        lines.extend(wrap(&note, 2, detail.width));
-    }
     lines
 }
 
@@ -89,7 +82,7 @@ mod tests {
             idle: vec![IdleRule { rule: "event loop".into(), samples: 4 }],
         };
         let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
-        for part in ["1,234.5 s", "sleeping  lock", "event loop", "3 waits were not measured"] {
+        for part in ["1,234.5 s", "sleeping  lock", "event loop"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }

@@ -17,7 +17,7 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::process::{EventKind, ProcessEvent};
 use crate::profile::report::JvmReport;
-use crate::sample::{MonoNs, ProcessId};
+use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
 use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
 use crate::world::{NameDelay, PartEnd, Readiness, World};
@@ -235,9 +235,9 @@ impl HotSpotJvms {
     /// Processes the list of programs that ran in a window. A JVM that started during the run is attached to when it is
     /// first seen to run, unless that happened before. Its stacks give each JVM its exact identity. A program before an
     /// exec of the same process is no JVM, or another one.
-    pub(super) fn identify(&mut self, ran: &[(ProcessId, u64)], world: &mut World) {
+    pub(super) fn identify(&mut self, ran: &[ProcessInCgroup], world: &mut World) {
         let World { processes, symbolizer, .. } = world;
-        for process in ran.iter().map(|(process, _)| *process).filter(|id| !processes.is_former(*id)) {
+        for process in ran.iter().map(|of| of.process).filter(|id| !processes.is_former(*id)) {
             if let Some(mapped) = self.mapped.remove(&process.tgid)
                 && !self.entries.contains_key(&process.tgid)
             {

@@ -35,7 +35,7 @@ impl Stage for HotSpotJvms {
         self.identify(&window.ran, world);
         self.renew(&mut world.symbolizer);
         let mut ran = world.waiting.clone();
-        ran.extend(window.ran.iter().map(|(process, _)| *process));
+        ran.extend(window.ran.iter().map(|of| of.process));
         self.note_read(&world.symbolizer.refresh_jvm_sources(&ran));
         if end.ends_part {
             self.end_part(world.window);
