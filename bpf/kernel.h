@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <linux/types.h>
 
+/*
+ * Reads a number of the kernel in the size that it has there. BPF_CORE_READ reads as many bytes as the type below has:
+ * too many since the scheduler made `on_cpu` a byte (7.x).
+ */
+#define READ_NUMBER(from, field) ((__u64)BPF_CORE_READ_BITFIELD_PROBED(from, field))
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct kernfs_node {

@@ -28,7 +28,7 @@ int members(struct bpf_iter__task *ctx)
 	 * Exiting tasks are left out, because /proc can differ: v1 shows them in the root group. A first thread that
 	 * ended before the others keeps its group when those are moved.
 	 */
-	if (BPF_CORE_READ(task, pid) != member.tgid || BPF_CORE_READ(task, flags) & PF_EXITING)
+	if (BPF_CORE_READ(task, pid) != member.tgid || READ_NUMBER(task, flags) & PF_EXITING)
 		return 0;
 	for (int hierarchy = 0; hierarchy < JP_HIERARCHY_COUNT; hierarchy++) {
 		struct cgroup *group;

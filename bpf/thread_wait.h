@@ -124,9 +124,12 @@ static __always_inline void forget_wait(struct task_struct *task, __u32 tid)
 static __always_inline bool is_throttled(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->throttled))
-		return BPF_CORE_READ(task, throttled);
-	if (bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count))
-		return BPF_CORE_READ(task, se.cfs_rq, throttle_count) > 0;
+		return READ_NUMBER(task, throttled);
+	if (bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count)) {
+		struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
+
+		return READ_NUMBER(queue, throttle_count);
+	}
 	return false;
 }
 
@@ -241,8 +244,8 @@ static __attribute__((noinline)) struct thread_wait *first_wait(struct task_stru
 static __always_inline __u64 state_now(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
-		return BPF_CORE_READ(task, __state);
-	return BPF_CORE_READ((struct task_struct___state *)task, state);
+		return READ_NUMBER(task, __state);
+	return READ_NUMBER((struct task_struct___state *)task, state);
 }
 
 /* Why a task with these bits has no CPU. */

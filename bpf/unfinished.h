@@ -22,8 +22,8 @@
 static __always_inline __u32 cpu_of(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->thread_info.cpu))
-		return BPF_CORE_READ(task, thread_info.cpu);
-	return BPF_CORE_READ(task, cpu);
+		return READ_NUMBER(task, thread_info.cpu);
+	return READ_NUMBER(task, cpu);
 }
 
 /* The wait of a thread; NULL if it has a CPU. A thread without an entry has been waiting since before the start. */
@@ -35,7 +35,7 @@ static __always_inline struct thread_wait *present_wait(struct task_struct *task
 
 	if (w && w->start == BPF_CORE_READ(task, start_boottime))
 		return w->since ? w : NULL;
-	if (BPF_CORE_READ(task, on_cpu) || BPF_CORE_READ(task, flags) & PF_EXITING)
+	if (READ_NUMBER(task, on_cpu) || READ_NUMBER(task, flags) & PF_EXITING)
 		return NULL;
 	return first_wait(task, tid, start > control->begin ? start : control->begin,
 			  wait_state(task, state_now(task)));

@@ -20,7 +20,7 @@ use crate::plan::{PLAN, Plan};
 /// end-to-end tests.
 const NATIVE: [&str; 8] = ["native", "kernel", "short", "spawn", "touched", "turn_a", "turn_b", "waits"];
 /// Programs whose stacks are checked, compiled without frame pointers, which is the compilers' default.
-const WITHOUT_FRAME_POINTERS: [&str; 2] = ["frames", "leave"];
+const WITHOUT_FRAME_POINTERS: [&str; 3] = ["hung", "frames", "leave"];
 /// The payload's directory in the archive; the guest mounts it as [`crate::plan::PAYLOAD`].
 const PLACE: &str = "payload";
 /// The kernel's headers, which a 32-bit compiler does not search.

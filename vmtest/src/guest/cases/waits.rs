@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 
 use super::super::profiler;
-use super::super::program::path;
+use super::super::program::{native, path};
 use crate::plan::Found;
 
 /// How long the program's threads wait, ms.
@@ -59,7 +61,26 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
             stacks.top(5)
         );
     }
+    found.figure("hung", hung()?);
     Ok(found)
+}
+
+/// Calls of the program whose thread waits for ever.
+const LEVELS: usize = 40;
+
+/// The share of whole stacks in the waits of a thread that hangs.
+fn hung() -> anyhow::Result<f64> {
+    let mut target = native("hung").arg(LEVELS.to_string()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(target.stdout.take().context("no output")?).read_line(&mut line)?;
+    ensure!(line == "ready\n", "the program said {line}");
+    let recorded = profiler::record(&["-e", "wait", "-F", "99", "-d", "2", "-p", &target.id().to_string()]);
+    target.kill().and_then(|()| target.wait())?;
+    let stacks = recorded?.folded.within("wait_for_ever");
+    let is_whole = |frames: &[String]| frames.iter().filter(|frame| *frame == "level").count() == LEVELS + 1;
+    ensure!(stacks.total() > 150, "{} samples of the thread", stacks.total());
+    ensure!(stacks.count(is_whole) == stacks.total(), "{}", stacks.top(3));
+    Ok(stacks.count(|frames| frames.iter().any(|frame| frame == "begin")) as f64 / stacks.total() as f64)
 }
 
 /// Nanoseconds that the program measured in each function.
