@@ -111,6 +111,7 @@ mod tests {
                 UserWord::Return(0x8000),
                 UserWord::Return(0x9000),
             ],
+            lock: None,
         };
         let cut = replaced.cut(&mut stack, || None);
         assert_eq!(cut, stack.end == StopReason::NoTable);

@@ -93,6 +93,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
         end: StopReason::Root,
         kernel: Vec::new(),
         user,
+        lock: None,
     }
 }
 

@@ -5,6 +5,7 @@
 mod end;
 pub mod event;
 pub mod identity;
+mod lock;
 pub mod stack;
 mod state;
 mod word;
@@ -12,6 +13,7 @@ mod word;
 pub use end::StopReason;
 pub use event::Event;
 pub use identity::{MonoNs, ProcessId};
+pub use lock::{Lock, LockKind, LockOwner};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use state::ThreadState;
 pub use word::UserWord;

@@ -1,6 +1,6 @@
 //! A stack as the BPF program recorded it: addresses, leaf first, how the task left user mode, and the stop reason.
 
-use super::{Event, MonoNs, ProcessId, StopReason, ThreadState, UserWord};
+use super::{Event, Lock, MonoNs, ProcessId, StopReason, ThreadState, UserWord};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -61,6 +61,8 @@ pub struct Stack {
     pub kernel: Vec<u64>,
     /// User frames, leaf first.
     pub user: Vec<UserWord>,
+    /// For which Java lock the thread waited; only of waits.
+    pub lock: Option<Lock>,
 }
 
 impl Stack {

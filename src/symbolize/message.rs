@@ -34,6 +34,8 @@ pub(crate) enum WorkerRequest {
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
     /// The JVM's names of its threads with these numbers, which are those of its own PID namespace.
     Threads { jvm: u64, numbers: Vec<u32> },
+    /// The names of the classes of a JVM's locks.
+    Classes { jvm: u64, lookups: Vec<JavaClassAt> },
     /// Drop an object that later requests do not need.
     Forget(WorkerObject),
     /// The unwind table of the file whose descriptor is with this message, or of a part of the file around an offset.
@@ -61,8 +63,9 @@ pub(crate) enum WorkerResponse {
     PerfMap(PerfMapFacts),
     /// To `ReadLog` and `ReadMemory`, with the changes of the code since the last time.
     Log(LogStats, Changed),
-    /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text.
-    Threads(Vec<Option<String>>),
+    /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text. To `Classes`: the name
+    /// of each class that was there at its time.
+    Texts(Vec<Option<String>>),
     /// To `Forget`; the object is dropped.
     Done,
     /// To `UnwindTable`; the file may have no usable rules.
@@ -213,6 +216,15 @@ pub(crate) struct JavaMethodAt {
     /// The address of the bytecode; 0 if it is not known.
     pub(crate) bcp: u64,
     /// The first time at which the frame was seen in this lookup, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) from: u64,
+}
+
+/// A class in a JVM's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JavaClassAt {
+    /// Address of the class in the JVM.
+    pub(crate) class: u64,
+    /// The first time at which the class was seen in this lookup, on the host's `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) from: u64,
 }
 

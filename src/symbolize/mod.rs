@@ -72,6 +72,7 @@ pub use frame_rules::NoTable;
 pub use go_table::made as go_made;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
+pub(crate) use message::JavaClassAt;
 pub use message::{LogStats, PerfMapFacts};
 pub use place::{AddressSpaces, CodePlace, FileHandle};
 pub use symbolizer::{CHUNK, Stats, Symbolizer};

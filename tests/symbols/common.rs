@@ -136,6 +136,7 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack
         end,
         kernel: kernel.to_vec(),
         user: user.to_vec(),
+        lock: None,
     }
 }
 
