@@ -153,6 +153,38 @@ struct jp_range {
 	__u32 code;   /* enum jp_code */
 };
 
+/*
+ * How a JVM's locks are found (bpf/lock.h): offsets in bytes, unless the comment says something else.
+ */
+struct jp_vm_locks {
+	__u64 call_stub;      /* the address to which the first Java frame returns; 0: locks are not described */
+	__u64 heap_busy;      /* address of a byte: not 0 while a collection has stopped the program */
+	__u64 good_colour;    /* addresses of the masks of ZGC's pointers; 0: pointers have no colour */
+	__u64 bad_colour;
+	__u64 oop_base;       /* compressed pointers: base + (pointer << shift) */
+	__u64 class_base;
+	__u32 oop_shift;
+	__u32 class_shift;
+	__u32 os_thread;      /* in a JavaThread: its OSThread */
+	__u32 thread_id;      /* in an OSThread: the thread's id in its own pid namespace */
+	__u32 thread_object;  /* in a JavaThread: the java.lang.Thread, virtual if one is mounted */
+	__u32 park_blocker;   /* in a java.lang.Thread */
+	__u32 pending;        /* in a JavaThread: the ObjectMonitor that it enters */
+	__u32 waiting;        /* in a JavaThread: the ObjectMonitor of its Object.wait */
+	__u32 monitor_object; /* in an ObjectMonitor */
+	__u32 monitor_owner;  /* in an ObjectMonitor */
+	__u32 class;          /* in an object: its class */
+	__u32 traits;         /* JP_VM_... */
+};
+
+/* Traits of a JVM, bits of jp_vm_locks.traits. */
+#define JP_VM_HANDLES 1        /* JavaThread and ObjectMonitor have handles of objects, not objects */
+#define JP_VM_NARROW_OOPS 2    /* fields of objects have compressed pointers */
+#define JP_VM_NARROW_CLASSES 4 /* objects have compressed pointers to their classes */
+#define JP_VM_COMPACT 8        /* the class is in the upper bits of the mark word (-XX:+UseCompactObjectHeaders) */
+#define JP_VM_SHIFTED 16       /* generational ZGC: a pointer is an address, shifted, and a colour below */
+#define JP_VM_MONITOR_TABLE 32 /* the mark word does not have the monitor's address (-XX:+UseObjectMonitorTable) */
+
 #define JP_VM_STUBS 8
 #define JP_BLOB_BYTES 128 /* how much of a code heap's block the program reads; the fields' offsets are smaller */
 
@@ -180,6 +212,7 @@ struct jp_vm {
 	__u32 begin_is_offset;          /* 1: s32 from the CodeBlob, 0: address */
 	__u32 bcp;                     /* where an interpreter frame has the bytecode pointer: words from fp - 64 */
 	__u32 frame_pointers;          /* 1: compiled code keeps frame pointers */
+	struct jp_vm_locks locks;
 };
 
 /*
@@ -304,6 +337,32 @@ struct jp_config {
 	__u8 pad[7];
 };
 
+/*
+ * The Java lock of a wait: a monitor that the thread entered, the monitor of its Object.wait, or what it parked for.
+ * src/sample/lock.rs has the same list; a test compares.
+ */
+#define JP_LOCKS(X) X(none) X(monitor) X(wait) X(park)
+
+enum jp_lock_kind {
+#define X(name) JP_LOCK_##name,
+	JP_LOCKS(X)
+#undef X
+};
+
+/* Who had the lock: not known, the thread that woke this one, or the thread that had the lock still. */
+enum jp_owner {
+	JP_OWNER_unknown,
+	JP_OWNER_waker,  /* `owner` is an id in the initial pid namespace */
+	JP_OWNER_holder, /* `owner` is an id in the process's own pid namespace */
+};
+
+struct jp_lock {
+	__u64 class;      /* address in the JVM */
+	__u32 owner;      /* a thread of the same process */
+	__u16 kind;       /* enum jp_lock_kind; none: the other fields are 0 */
+	__u16 owner_kind; /* enum jp_owner */
+};
+
 /* A new stack in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
 struct jp_record {
 	__u16 version;      /* JP_ABI_VERSION */
@@ -316,6 +375,7 @@ struct jp_record {
 	__u64 ktime;        /* CLOCK_MONOTONIC, ns */
 	struct jp_key key;
 	char comm[JP_COMM_LEN];
+	struct jp_lock lock; /* in the hash of the stack, too */
 };
 
 /* A thread that waits still, with JP_END_unfinished: where the loader begins to unwind its user stack. */
@@ -361,11 +421,13 @@ struct jp_counters {
 
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
-_Static_assert(sizeof(struct jp_record) == 88, "jp_record");
+_Static_assert(sizeof(struct jp_record) == 104, "jp_record");
 _Static_assert(sizeof(struct jp_waiting) == 64, "jp_waiting");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
-_Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40, "jp_vm");
+_Static_assert(sizeof(struct jp_lock) == 16, "jp_lock");
+_Static_assert(sizeof(struct jp_vm_locks) == 96, "jp_vm_locks");
+_Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40 + 96, "jp_vm");
 _Static_assert(sizeof(struct jp_table) == 32, "jp_table");
 _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 48, "jp_config");

@@ -16,6 +16,7 @@
 #include "atomic.h"
 #include "filter.h"
 #include "kernel.h"
+#include "lock.h"
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
@@ -48,6 +49,7 @@ static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u3
 	if (w->since)
 		add_untimed();
 	w->woken = woken ? now : 0;
+	w->woken_at = 0;
 	w->state = state;
 	w->queued = JP_STATE_runnable;
 	*(volatile __u64 *)&w->since = now;
@@ -97,7 +99,25 @@ SEC("raw_tp/sched_process_exec") int on_exec(struct raw_args *ctx)
 	return 0;
 }
 
-/* sched_wakeup(task), in the waker. A thread that was only preempted has no wakeup. */
+/*
+ * sched_waking(task), in the waker: sched_wakeup may come in an interrupt on the CPU on which the thread will run
+ * (ttwu_queue_wakelist).
+ */
+SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx->args[0];
+	__u32 tid = BPF_CORE_READ(task, pid);
+	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	__u64 id = bpf_get_current_pid_tgid();
+
+	if (w && w->since && !w->woken && id >> 32 == BPF_CORE_READ(task, tgid)) {
+		w->woken_at = futex_address();
+		w->waker = (__u32)id;
+	}
+	return 0;
+}
+
+/* sched_wakeup(task). A thread that was only preempted has no wakeup. */
 SEC("raw_tp/sched_wakeup") int on_wakeup(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
@@ -153,8 +173,11 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 		return 0;
 	/* An address in the kernel: the thread is in the scheduler, and its user registers are saved. */
 	t.s->regs.ip = ~0ULL;
-	if (walk(ctx, t.s, task))
+	if (walk(ctx, t.s, task)) {
+		if (part->asleep_samples)
+			find_lock(t.s->walk.slot, part->woken_at && part->woken_at == futex_address() ? part->waker : 0);
 		identify(t.s, task, JP_EVENT_wait);
+	}
 	count_part(&t, part, t.s->n, period);
 	give_back(t.s);
 	return 0;

@@ -84,6 +84,19 @@ struct mm_struct {
 	struct uprobes_state uprobes_state;
 };
 
+struct pid_namespace;
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+/* A thread's ids, one for each level of pid namespaces that it is in. */
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 /* A queue of runnable tasks. */
 struct cfs_rq {
 	int throttle_count; /* how many of its cgroup and the groups above are throttled */
@@ -111,6 +124,7 @@ struct task_struct {
 	__u64 parent_exec_id; /* self_exec_id of the parent at the fork */
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
+	struct pid *thread_pid;
 	struct css_set *cgroups;
 	struct uprobe_task *utask;
 	int on_cpu;

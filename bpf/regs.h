@@ -38,6 +38,7 @@ struct pt_regs {
 	unsigned long bp;
 	unsigned long bx;
 	unsigned long ax;
+	unsigned long di;
 	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned short cs; /* before 6.9: a long; FRED uses the bits above */
@@ -82,6 +83,15 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }
 
+/* The number of the system call futex of 64-bit programs. */
+#define JP_FUTEX 202
+
+/* The futex with which a task with these registers entered the kernel; 0: it made another system call, or none. */
+static __always_inline __u64 futex_of(struct pt_regs *p)
+{
+	return BPF_CORE_READ(p, orig_ax) == JP_FUTEX ? BPF_CORE_READ(p, di) : 0;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 /* uapi: arm64's bpf_user_pt_regs_t is struct user_pt_regs. */
@@ -122,6 +132,12 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->i386 = false;
 }
 
+/* Locks of Java are known on x86-64 only. */
+static __always_inline __u64 futex_of(struct pt_regs *p)
+{
+	return 0;
+}
+
 #else
 #error "no register layout for this architecture"
 #endif
@@ -146,12 +162,24 @@ static __always_inline struct pt_regs *task_regs(struct task_struct *task)
 	return BPF_CORE_READ(task, stack) + JP_THREAD_SIZE - JP_PT_REGS_SIZE;
 }
 
-/* Loads the registers with which `task`, the current one, left user mode. */
-static __always_inline void user_regs(struct regs *r, struct task_struct *task)
+/* The registers with which the current task left user mode. */
+static __always_inline struct pt_regs *own_regs(struct task_struct *task)
 {
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) /* 5.15 */
 		task = (struct task_struct *)bpf_get_current_task_btf();
-	load_user_regs(r, task_regs(task));
+	return task_regs(task);
+}
+
+/* Loads the registers with which `task`, the current one, left user mode. */
+static __always_inline void user_regs(struct regs *r, struct task_struct *task)
+{
+	load_user_regs(r, own_regs(task));
+}
+
+/* The futex with which the current task entered the kernel; 0: it made another system call, or none. */
+static __always_inline __u64 futex_address(void)
+{
+	return futex_of(own_regs((struct task_struct *)bpf_get_current_task()));
 }
 
 #endif

@@ -42,6 +42,9 @@ struct walk {
 	__u32 table;
 	__u32 code; /* enum jp_code */
 	__u64 blob; /* in a code heap: where the last CodeBlob begins */
+	/* The frame of the stub that called the innermost Java code (0: none seen), and the page of its struct jp_vm. */
+	__u64 entry;
+	__u32 entry_vm;
 	/* The address space of the process: its first page (0: not loaded), and the number of its ranges. */
 	__u32 space;
 	__u32 ranges;

@@ -384,6 +384,10 @@ __attribute__((noinline)) int step_hotspot(__u32 slot)
 	push(s, is_call ? JP_WORD_RETURN : JP_WORD_LEAF, w->ip);
 	if (!vm)
 		return JP_END_no_table;
+	if (w->ip == vm->locks.call_stub && !w->entry) {
+		w->entry = w->fp;
+		w->entry_vm = w->table;
+	}
 	if (is_call && !called &&
 	    ((vm->frame_pointers && step_kept_fp(w, &s->part, vm)) || step_again(w, &s->part)))
 		return JP_WALKING;

@@ -30,6 +30,13 @@ struct thread_wait {
 	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
 	__u32 state;  /* enum jp_state before the wakeup */
 	__u32 queued; /* enum jp_state after the wakeup */
+	/*
+	 * The futex of the system call of the thread that woke this one, and that thread's tid; 0: no futex, or a thread
+	 * of another process. The thread was the waker, and not only interrupted by a timer, if both have the same futex.
+	 */
+	__u64 woken_at;
+	__u32 waker;
+	__u32 pad;
 };
 
 /*
@@ -149,6 +156,8 @@ struct wait_part {
 	__u64 queued;        /* after it */
 	__u64 asleep_samples;
 	__u64 queued_samples;
+	__u64 woken_at;      /* these two as in struct thread_wait */
+	__u32 waker;
 };
 
 /*
@@ -161,6 +170,8 @@ static __always_inline void copy_wait(struct wait_part *part, struct thread_wait
 	part->woken = w->woken;
 	part->state = w->state;
 	part->queued_state = w->queued;
+	part->woken_at = w->woken_at;
+	part->waker = w->waker;
 }
 
 /* Moves the thread along its timeline by its wait until `now`. `atomics`: the kernel has those of atomic.h. */

@@ -133,6 +133,7 @@ static __always_inline void begin_walk(struct scratch *s, const struct regs *r, 
 	s->walk.followed = false;
 	s->walk.generated = false;
 	s->walk.uprobes = 0;
+	s->walk.entry = 0;
 	s->walk.reads = JP_MAX_READS;
 	s->part.n = 0;
 	if (s->record.leaf == JP_LEAF_fault)

@@ -337,9 +337,9 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     // One of two threads holds the lock and sleeps, the other one waits for the lock.
     let second = 1e9 / profile.account("period_ns") as f64;
     for (function, reason) in [
-        ("Waits.enterMonitor", "[wait: monitor]"),
+        ("Waits.enterMonitor", "[wait: monitor java.lang.Object]"),
         ("Waits.enterMonitor", "[wait: timer]"),
-        ("Waits.takeLock", "[wait: park]"),
+        ("Waits.takeLock", "[wait: park java.util.concurrent.locks.ReentrantLock$FairSync]"),
         ("Waits.takeLock", "[wait: timer]"),
     ] {
         let samples = leaf(function, reason) as f64;

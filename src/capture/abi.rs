@@ -8,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
 use crate::sample::{
-    Event, Leaf, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason, ThreadState,
-    UserWord,
+    Event, Leaf, Lock, LockKind, LockOwner, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting,
+    StopReason, ThreadState, UserWord,
 };
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
@@ -73,6 +73,17 @@ struct Record {
     ktime: u64,
     key: Key,
     comm: [u8; 16],
+    lock: LockRecord,
+}
+
+/// `struct jp_lock`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
+struct LockRecord {
+    class: u64,
+    owner: u32,
+    kind: u16,
+    owner_kind: u16,
 }
 
 /// `struct jp_counters`: the counters of one event, on one CPU, in one window.
@@ -141,7 +152,7 @@ const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () = assert!(size_of::<Waiting>() == 64 && offset_of!(Waiting, tid) == 56);
 const _: () =
-    assert!(size_of::<Record>() == 88 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
+    assert!(size_of::<Record>() == 104 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
 const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
 const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
 
@@ -204,6 +215,20 @@ impl Waited {
     }
 }
 
+impl LockRecord {
+    /// The lock; `None` if there is none.
+    fn lock(self) -> Option<Lock> {
+        let LockRecord { class, owner, kind, owner_kind } = self;
+        let kind = *LockKind::ALL.get(usize::from(kind).checked_sub(1)?)?;
+        let owner = match owner_kind {
+            1 => Some(LockOwner::Waker(owner)),
+            2 => Some(LockOwner::Holder(owner)),
+            _ => None,
+        };
+        Some(Lock { kind, class, owner, class_name: None, owner_name: None })
+    }
+}
+
 fn leaf(code: u8) -> Option<Leaf> {
     [Leaf::User, Leaf::Syscall, Leaf::Fault, Leaf::None].get(usize::from(code)).copied()
 }
@@ -241,6 +266,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
         kernel: words_of(kernel).collect(),
         user,
         waiting: waiting.map(Box::new),
+        lock: record.lock.lock(),
     };
     Some((stack, record.window))
 }
@@ -288,6 +314,10 @@ mod tests {
         let events: Vec<String> = Event::ALL.iter().map(|event| event.name().replace('-', " ")).collect();
         assert_eq!(list("JP_EVENTS"), events);
         assert_eq!(list("JP_STATES"), ThreadState::ALL.map(ThreadState::name));
+        let kinds = (0..).map(|kind| LockRecord { kind, ..LockRecord::default() });
+        let kinds = kinds.skip(1).map_while(LockRecord::lock);
+        let kinds: Vec<String> = kinds.map(|lock| format!("{:?}", lock.kind).to_lowercase()).collect();
+        assert_eq!(list("JP_LOCKS")[1..], kinds);
         let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
         assert_eq!(list("JP_LEAVES"), leaves);
     }
@@ -360,6 +390,16 @@ mod tests {
             stack.user,
             [UserWord::Leaf(0x1000), UserWord::Return(0x2000), UserWord::Followed(0x3000)]
         );
+    }
+
+    #[test]
+    fn a_lock_has_a_class_and_an_owner() {
+        let lock = |kind, owner_kind| LockRecord { class: 7, owner: 8, kind, owner_kind }.lock();
+        assert_eq!(LockRecord::default().lock(), None);
+        assert_eq!((lock(4, 0), lock(u16::MAX, 1)), (None, None), "unknown kinds");
+        let owners = [0, 1, 2, 3].map(|owner| lock(1, owner).unwrap().owner);
+        assert_eq!(owners, [None, Some(LockOwner::Waker(8)), Some(LockOwner::Holder(8)), None]);
+        assert_eq!(lock(3, 1).map(|lock| (lock.kind, lock.class)), Some((LockKind::Park, 7)));
     }
 
     #[test]

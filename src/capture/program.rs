@@ -203,8 +203,13 @@ impl BpfProgram {
                     Some(WaitPrograms { atomics: true, .. }) => &programs.on_finish_switch,
                     _ => &programs.on_finish_switch_plain,
                 };
-                let begins =
-                    [&programs.on_switch, &programs.on_wakeup, &programs.on_wakeup_new, &programs.on_exec];
+                let begins = [
+                    &programs.on_switch,
+                    &programs.on_waking,
+                    &programs.on_wakeup,
+                    &programs.on_wakeup_new,
+                    &programs.on_exec,
+                ];
                 begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
             }
         }
@@ -227,6 +232,7 @@ impl BpfProgram {
         };
         let attached = vec![
             programs.on_switch.attach().context("sched_switch")?,
+            programs.on_waking.attach().context("sched_waking")?,
             programs.on_wakeup.attach().context("sched_wakeup")?,
             programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
             programs.on_exec.attach().context("sched_process_exec")?,
@@ -428,6 +434,7 @@ fn programs_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
         Event::Wait => {
             vec![
                 &mut programs.on_switch,
+                &mut programs.on_waking,
                 &mut programs.on_wakeup,
                 &mut programs.on_wakeup_new,
                 &mut programs.on_exec,

@@ -23,7 +23,7 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
 use super::target::{AttachTarget, entry};
-use super::vm::{StubBlobs, VmLayout, blobs, hotspot};
+use super::vm::{StubBlobs, VmLayout, blobs, hotspot, lock_fields};
 use crate::process::cgroup::Membership;
 use crate::process::channel::Channel;
 use crate::process::hierarchies::Hierarchies;
@@ -110,10 +110,11 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             if is_zero {
                 return Err(Refusal::ZeroVm);
             }
-            let layout = layout?.with_flags(&flags);
-            answer.hotspot =
-                hotspot(&memory, &layout).map(|hotspot| HotSpot { frame_pointers, ..hotspot }).ok();
-            answer.layout = Some(layout);
+            let layout = layout?;
+            let locks = lock_fields(&memory, &layout, &flags).ok();
+            let described = hotspot(&memory, &layout);
+            answer.hotspot = described.map(|hotspot| HotSpot { frame_pointers, locks, ..hotspot }).ok();
+            answer.layout = Some(layout.with_flags(&flags));
             Ok(Some(memory.into_file()))
         }
         Task::Clean(name) => {
@@ -177,9 +178,10 @@ fn when_described(
                     if inspection.is_zero {
                         return Err(Refusal::ZeroVm);
                     }
-                    let kept = inspection.flags.keeps_frame_pointers();
+                    let frame_pointers = inspection.flags.keeps_frame_pointers();
+                    let locks = lock_fields(&memory, &layout, &inspection.flags).ok();
                     let layout = layout.with_flags(&inspection.flags);
-                    return Ok((memory, layout, HotSpot { frame_pointers: kept, ..hotspot }));
+                    return Ok((memory, layout, HotSpot { frame_pointers, locks, ..hotspot }));
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),
             };

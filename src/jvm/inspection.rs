@@ -68,6 +68,16 @@ pub struct Flags {
     pub z_collector: Option<bool>,
     /// The collector is Shenandoah.
     pub shenandoah_collector: Option<bool>,
+    /// ZGC has generations. The flag exists from JDK 21 to 23; later ZGC always has them.
+    pub z_generations: Option<bool>,
+    /// Fields of objects have compressed pointers.
+    pub compressed_oops: Option<bool>,
+    /// Objects have compressed pointers to their classes.
+    pub compressed_classes: Option<bool>,
+    /// The mark word has the class (JDK 24 and later).
+    pub compact_headers: Option<bool>,
+    /// A table leads from a locked object to its monitor, not the mark word (JDK 24 and later).
+    pub monitor_table: Option<bool>,
 }
 
 impl Flags {
@@ -169,6 +179,11 @@ fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsen
             b"DebugNonSafepoints" => &mut flags.debug_non_safepoints,
             b"UseZGC" => &mut flags.z_collector,
             b"UseShenandoahGC" => &mut flags.shenandoah_collector,
+            b"ZGenerational" => &mut flags.z_generations,
+            b"UseCompressedOops" => &mut flags.compressed_oops,
+            b"UseCompressedClassPointers" => &mut flags.compressed_classes,
+            b"UseCompactObjectHeaders" => &mut flags.compact_headers,
+            b"UseObjectMonitorTable" => &mut flags.monitor_table,
             _ => continue,
         };
         let mut value = [0];

@@ -112,6 +112,7 @@ mod tests {
                 UserWord::Return(0x9000),
             ],
             waiting: None,
+            lock: None,
         };
         let cut = replaced.cut(&mut stack, || None);
         assert_eq!(cut, stack.end == StopReason::NoTable);

@@ -94,6 +94,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
         kernel: Vec::new(),
         user,
         waiting: None,
+        lock: None,
     }
 }
 

@@ -15,6 +15,9 @@ pub struct WaitReport {
     pub reasons: Vec<WaitReason>,
     /// Rules by which threads were idle, the most frequent first.
     pub idle: Vec<IdleRule>,
+    /// The Java locks for which threads waited that were not idle, the most frequent first.
+    #[serde(default)]
+    pub locks: Vec<WaitLock>,
 }
 
 /// The time that threads spent in a state.
@@ -35,6 +38,19 @@ pub struct WaitReason {
     pub state: ThreadState,
     /// Why the thread waited: `lock`, `disk read`, `in FUNCTION`.
     pub reason: String,
+    /// Samples that have a stack; each stands for one period.
+    pub samples: u64,
+}
+
+/// Samples of waits for Java locks of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitLock {
+    /// Why the thread waited: `monitor`, `Object.wait`, `park`.
+    pub reason: String,
+    /// The class of the lock.
+    pub class: String,
+    /// The thread that released the lock; `None` if it is not known, or if no thread owns such a lock.
+    pub owner: Option<String>,
     /// Samples that have a stack; each stands for one period.
     pub samples: u64,
 }

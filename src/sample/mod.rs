@@ -5,6 +5,7 @@
 mod end;
 pub mod event;
 pub mod identity;
+mod lock;
 pub mod stack;
 mod state;
 mod waiting;
@@ -14,6 +15,7 @@ pub use end::StopReason;
 pub use event::Event;
 pub(crate) use identity::ProcessInCgroup;
 pub use identity::{MonoNs, ProcessId};
+pub use lock::{Lock, LockKind, LockOwner};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use state::ThreadState;
 pub use waiting::{SavedRegisters, StillWaiting};

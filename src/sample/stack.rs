@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord};
+use super::{Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -66,6 +66,8 @@ pub struct Stack {
     /// The thread, if it waits still ([`StopReason::Unfinished`]): `user` has one frame until the stack is unwound from
     /// outside.
     pub waiting: Option<Box<StillWaiting>>,
+    /// For which Java lock the thread waited; only of waits.
+    pub lock: Option<Lock>,
 }
 
 impl Stack {

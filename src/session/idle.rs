@@ -53,7 +53,8 @@ impl Idle {
     pub(super) fn wait(&self, stack: &Stack, frames: &[Arc<Frame>]) -> WaitView {
         // Each exec changes the number: a thread of the kernel never had one.
         let is_kernel = stack.key.process.exec == 0;
-        let thread = WaitingThread { comm: &stack.comm, is_kernel, state: stack.key.state };
+        let thread =
+            WaitingThread { comm: &stack.comm, is_kernel, state: stack.key.state, lock: stack.lock.as_ref() };
         WaitView::of(frames, thread, &self.rules)
     }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::capture::abi::Waited;
-use crate::profile::wait_report::{IdleRule, WaitReason, WaitReport, WaitState};
+use crate::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
 use crate::sample::ThreadState;
-use crate::waits::WaitView;
+use crate::waits::{LockView, WaitView};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitTally {
@@ -18,11 +18,16 @@ pub(super) struct WaitTally {
     /// Samples that are not idle.
     reasons: BTreeMap<(ThreadState, Arc<str>), u64>,
     idle_rules: BTreeMap<Arc<str>, u64>,
+    /// Samples that are not idle, by reason and lock.
+    locks: BTreeMap<(Arc<str>, LockView), u64>,
 }
 
 impl WaitTally {
     pub(super) fn note(&mut self, state: ThreadState, view: &WaitView, samples: u64) {
         *self.states.entry(state).or_default() += samples;
+        if let (None, Some(lock)) = (&view.idle, &view.lock) {
+            *self.locks.entry((Arc::clone(&view.reason), lock.clone())).or_default() += samples;
+        }
         *match &view.idle {
             Some(rule) => self.idle_rules.entry(Arc::clone(rule)).or_default(),
             None => self.reasons.entry((state, Arc::clone(&view.reason))).or_default(),
@@ -43,14 +48,22 @@ impl WaitTally {
         });
         let idle =
             self.idle_rules.iter().map(|(rule, &samples)| IdleRule { rule: rule.to_string(), samples });
+        let locks = self.locks.iter().map(|((reason, lock), &samples)| WaitLock {
+            reason: reason.to_string(),
+            class: lock.class.to_string(),
+            owner: lock.owner.as_ref().map(ToString::to_string),
+            samples,
+        });
         let mut report = WaitReport {
             states: states.collect(),
             untimed: self.times.untimed,
             reasons: reasons.collect(),
             idle: idle.collect(),
+            locks: locks.collect(),
         };
         report.reasons.sort_by_key(|row| Reverse(row.samples));
         report.idle.sort_by_key(|row| Reverse(row.samples));
+        report.locks.sort_by_key(|row| Reverse(row.samples));
         report
     }
 }

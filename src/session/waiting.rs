@@ -92,7 +92,8 @@ mod tests {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let key = StackKey { process, ..StackKey::default() };
         let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
-        let stack = Stack { key, at, comm, leaf, end, kernel: Vec::new(), user: Vec::new(), waiting: None };
+        let (kernel, user) = (Vec::new(), Vec::new());
+        let stack = Stack { key, at, comm, leaf, end, kernel, user, waiting: None, lock: None };
         vec![(stack, Count { ticks: 1, weight: 1 }); number]
     }
 

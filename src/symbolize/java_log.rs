@@ -4,8 +4,8 @@ use std::fs::File;
 use std::ops::Range;
 
 use super::message::{
-    Changed, Follow, FunctionLabel, JavaMethodAt, JavaPc, LogStats, Mark, Name, NameAnswersBuilder,
-    WorkerResponse,
+    Changed, Follow, FunctionLabel, JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, Name,
+    NameAnswersBuilder, WorkerResponse,
 };
 use crate::jvm::code::{CodeOptions, CodeTimeline, FrameKind, Hold, JavaFrame, Miss};
 use crate::profile::{Kind, UnknownReason};
@@ -27,6 +27,9 @@ pub(super) trait JavaSource {
 
     /// Names Java threads by their ids in the JVM's own pid namespace.
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
+
+    /// Names the classes of locks.
+    fn classes(&mut self, lookups: &[JavaClassAt]) -> WorkerResponse;
 }
 
 /// The log of an agent, and the code that it describes.
@@ -105,6 +108,11 @@ impl JavaSource for JavaLog {
 
     /// A log does not describe threads.
     fn threads(&mut self, _: &[u32]) -> WorkerResponse {
+        WorkerResponse::Refused
+    }
+
+    /// A log does not have the addresses of classes.
+    fn classes(&mut self, _: &[JavaClassAt]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 }

@@ -3,8 +3,10 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{JavaMethodAt, JavaPc, LogStats, Mark, NameAnswersBuilder, Watch, WorkerResponse};
-use crate::jvm::vm::{AddressQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
+use super::message::{
+    JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswersBuilder, Watch, WorkerResponse,
+};
+use crate::jvm::vm::{AddressQuery, ClassQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
 use crate::sample::MonoNs;
 
@@ -68,7 +70,12 @@ impl JavaSource for JavaMemory {
     }
 
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse {
-        WorkerResponse::Threads(self.code.thread_names(numbers))
+        WorkerResponse::Texts(self.code.thread_names(numbers))
+    }
+
+    fn classes(&mut self, lookups: &[JavaClassAt]) -> WorkerResponse {
+        let asked = lookups.iter().map(|l| ClassQuery { class: l.class, at: MonoNs(l.from) });
+        WorkerResponse::Texts(self.code.class_names(&asked.collect::<Vec<_>>()))
     }
 }
 

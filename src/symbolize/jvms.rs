@@ -22,7 +22,8 @@ use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, Jv
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::{JavaFrames, Seen, Times};
 use super::message::{
-    Changed, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest, WorkerResponse,
+    Changed, JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest,
+    WorkerResponse,
 };
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::patience::Tenant;
@@ -259,24 +260,38 @@ impl JvmNames {
         answers
     }
 
-    /// The JVM's names of the threads with these numbers in its own PID namespace; raw text. A thread that is not
-    /// Java's has no name, and no thread has one if the memory cannot be read.
+    /// The JVM's names of its Java threads with these numbers in its own PID namespace; raw text, as far as readable.
     pub(crate) fn thread_names(&mut self, id: ProcessId, numbers: &[u32]) -> Vec<Option<String>> {
-        let key = (id, JvmData::Memory);
-        let mut names = Vec::with_capacity(numbers.len());
-        for numbers in numbers.chunks(BATCH) {
+        let request = |jvm, numbers: &[_]| WorkerRequest::Threads { jvm, numbers: numbers.to_vec() };
+        self.texts((id, JvmData::Memory), numbers, request)
+    }
+
+    /// The names of classes of locks, asked soon. A class that was perhaps not there at its time has no name.
+    pub(crate) fn class_names(&mut self, id: ProcessId, lookups: &[JavaClassAt]) -> Vec<Option<String>> {
+        let request = |jvm, asked: &[_]| WorkerRequest::Classes { jvm, lookups: asked.to_vec() };
+        self.texts((id, JvmData::Memory), lookups, request)
+    }
+
+    /// Sends `lookups` in requests, and returns a text for each, as far as there are some.
+    fn texts<T>(
+        &mut self,
+        key: FollowedKey,
+        lookups: &[T],
+        request: impl Fn(u64, &[T]) -> WorkerRequest,
+    ) -> Vec<Option<String>> {
+        let mut all = Vec::with_capacity(lookups.len());
+        for lookups in lookups.chunks(BATCH) {
             if !self.is_given(key) && !self.refresh(key) {
                 break;
             }
             let Some(jvm) = self.followed.get(&key).map(|followed| followed.number) else { break };
-            let request = WorkerRequest::Threads { jvm, numbers: numbers.to_vec() };
-            match self.ask(key, &request, false) {
-                Some(WorkerResponse::Threads(some)) if some.len() == numbers.len() => names.extend(some),
+            match self.ask(key, &request(jvm, lookups), false) {
+                Some(WorkerResponse::Texts(some)) if some.len() == lookups.len() => all.extend(some),
                 _ => break,
             }
         }
-        names.resize(numbers.len(), None);
-        names
+        all.resize(lookups.len(), None);
+        all
     }
 
     /// Evicts names that are no longer used.

@@ -36,6 +36,8 @@ pub(crate) enum WorkerRequest {
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
     /// The JVM's names of its threads with these numbers, which are those of its own PID namespace.
     Threads { jvm: u64, numbers: Vec<u32> },
+    /// The names of the classes of a JVM's locks.
+    Classes { jvm: u64, lookups: Vec<JavaClassAt> },
     /// Drop an object that later requests do not need.
     Forget(WorkerObject),
     /// Unwind threads of a process. The descriptors are its memory, and a file of the pages with its unwind tables and
@@ -66,8 +68,9 @@ pub(crate) enum WorkerResponse {
     PerfMap(PerfMapFacts),
     /// To `ReadLog` and `ReadMemory`, with the changes of the code since the last time.
     Log(LogStats, Changed),
-    /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text.
-    Threads(Vec<Option<String>>),
+    /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text. To `Classes`: the name
+    /// of each class that was there at its time.
+    Texts(Vec<Option<String>>),
     /// To `Unwind`: the stack of each thread; `None` if the unwinder's words made no sense.
     Unwound(Vec<Option<OutsideStack>>),
     /// To `Forget`; the object is dropped.
@@ -229,6 +232,15 @@ pub(crate) struct JavaMethodAt {
     /// The address of the bytecode; 0 if it is not known.
     pub(crate) bcp: u64,
     /// The first time at which the frame was seen in this lookup, on the host's `CLOCK_MONOTONIC`, nanoseconds.
+    pub(crate) from: u64,
+}
+
+/// A class in a JVM's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JavaClassAt {
+    /// Address of the class in the JVM.
+    pub(crate) class: u64,
+    /// The first time at which the class was seen in this lookup, on the host's `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) from: u64,
 }
 

@@ -74,6 +74,7 @@ pub use frame_rules::NoTable;
 pub use go_table::made as go_made;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeaves;
+pub(crate) use message::JavaClassAt;
 pub use message::{LogStats, PerfMapFacts, ThreadToUnwind};
 pub use outside::OutsideProcess;
 pub use place::{AddressSpaces, CodePlace, FileHandle};

@@ -40,6 +40,98 @@ pub struct BlockFields {
     pub code_is_offset: bool,
 }
 
+/// Where a JVM has the locks of its threads: `struct jp_vm_locks`. Offsets in bytes, addresses where the comment says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockFields {
+    /// The address to which the first Java frame of a thread returns.
+    pub call_stub: u64,
+    /// Address of a byte that is not 0 while a collection has stopped the program.
+    pub heap_busy: u64,
+    /// Addresses of the masks of ZGC's pointers, good and bad; 0: pointers have no colour.
+    pub colours: [u64; 2],
+    /// How compressed pointers of objects become addresses.
+    pub oops: PointerCompression,
+    /// How compressed pointers of classes become addresses.
+    pub classes: PointerCompression,
+    /// In a `JavaThread`: its `OSThread`.
+    pub os_thread: u32,
+    /// In an `OSThread`: the thread's id in its own PID namespace.
+    pub thread_id: u32,
+    /// In a `JavaThread`: the `java.lang.Thread`, a virtual one if it is mounted.
+    pub thread_object: u32,
+    /// In a `java.lang.Thread`.
+    pub park_blocker: u32,
+    /// In a `JavaThread`: the monitor that it enters, and the monitor for whose notification it waits.
+    pub pending: u32,
+    /// See `pending`.
+    pub waiting: u32,
+    /// In an `ObjectMonitor`: its object.
+    pub monitor_object: u32,
+    /// In an `ObjectMonitor`: its owner.
+    pub monitor_owner: u32,
+    /// In an object: its class.
+    pub class: u32,
+    /// What else differs between JVMs.
+    pub traits: LockTraits,
+}
+
+/// Compressed pointers: the address is `base + (pointer << shift)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PointerCompression {
+    /// An address.
+    pub base: u64,
+    /// Bits.
+    pub shift: u32,
+}
+
+/// Traits of a JVM: `JP_VM_HANDLES` and those that follow it, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // each is a bit of its own
+pub struct LockTraits {
+    /// `JavaThread` and `ObjectMonitor` have handles of objects.
+    pub handles: bool,
+    /// Fields of objects have compressed pointers.
+    pub narrow_oops: bool,
+    /// Objects have compressed pointers to their classes.
+    pub narrow_classes: bool,
+    /// The class is in the upper bits of the mark word.
+    pub compact: bool,
+    /// A pointer is an address, shifted, and a colour below (generational ZGC).
+    pub shifted: bool,
+    /// The mark word of a locked object does not have the monitor's address.
+    pub monitor_table: bool,
+}
+
+/// Bytes of `struct jp_vm_locks`.
+const LOCK_BYTES: usize = 96;
+
+impl LockFields {
+    fn to_bytes(&self) -> Vec<u8> {
+        let [good, bad] = self.colours;
+        let words = [self.call_stub, self.heap_busy, good, bad, self.oops.base, self.classes.base];
+        let LockTraits { handles, narrow_oops, narrow_classes, compact, shifted, monitor_table } =
+            self.traits;
+        let traits = [handles, narrow_oops, narrow_classes, compact, shifted, monitor_table];
+        let traits = traits.into_iter().zip(0..).map(|(is_set, bit)| u32::from(is_set) << bit).sum();
+        let numbers = [
+            self.oops.shift,
+            self.classes.shift,
+            self.os_thread,
+            self.thread_id,
+            self.thread_object,
+            self.park_blocker,
+            self.pending,
+            self.waiting,
+            self.monitor_object,
+            self.monitor_owner,
+            self.class,
+            traits,
+        ];
+        let words = words.into_iter().flat_map(u64::to_le_bytes);
+        words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).collect()
+    }
+}
+
 /// A JVM, as the unwinder needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotSpot {
@@ -59,6 +151,8 @@ pub struct HotSpot {
     pub bcp: u32,
     /// Whether compiled code keeps frame pointers (`-XX:+PreserveFramePointer`).
     pub frame_pointers: bool,
+    /// Where the locks of threads are, if that is known.
+    pub locks: Option<LockFields>,
 }
 
 impl HotSpot {
@@ -91,7 +185,8 @@ impl HotSpot {
             u32::from(self.frame_pointers),
         ];
         let words = spans.flat_map(|(start, end)| [start, end]).flat_map(u64::to_le_bytes);
-        words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).collect()
+        let locks = self.locks.as_ref().map_or_else(|| vec![0; LOCK_BYTES], LockFields::to_bytes);
+        words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).chain(locks).collect()
     }
 }
 
@@ -110,12 +205,36 @@ mod tests {
             block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
             bcp: 1,
             frame_pointers: true,
+            locks: None,
         };
         let bytes = hotspot.to_bytes();
-        assert_eq!(bytes.len(), 48 + 16 * MAX_STUBS + 40);
+        assert_eq!(bytes.len(), 48 + 16 * MAX_STUBS + 40 + LOCK_BYTES);
         assert_eq!([0, 8, 16, 24, 32, 40, 48, 48 + 15 * 8].map(|at| bytes[at]), [5, 9, 1, 2, 11, 12, 3, 4]);
-        let numbers: Vec<u32> =
-            bytes[48 + 16 * MAX_STUBS..].as_chunks::<4>().0.iter().map(|n| u32::from_le_bytes(*n)).collect();
-        assert_eq!(numbers, [7, 8, 16, 0, 0, 0, 0, 1, 1, 1]);
+        let numbers = |bytes: &[u8]| -> Vec<u32> {
+            bytes.as_chunks::<4>().0.iter().map(|n| u32::from_le_bytes(*n)).collect()
+        };
+        let (own, locks) = bytes[48 + 16 * MAX_STUBS..].split_at(40);
+        assert_eq!(numbers(own), [7, 8, 16, 0, 0, 0, 0, 1, 1, 1]);
+        assert!(locks.iter().all(|byte| *byte == 0));
+        let locks = LockFields {
+            call_stub: 1,
+            heap_busy: 2,
+            colours: [3, 4],
+            oops: PointerCompression { base: 5, shift: 7 },
+            classes: PointerCompression { base: 6, shift: 8 },
+            os_thread: 9,
+            thread_id: 10,
+            thread_object: 11,
+            park_blocker: 12,
+            pending: 13,
+            waiting: 14,
+            monitor_object: 15,
+            monitor_owner: 16,
+            class: 17,
+            traits: LockTraits { handles: true, compact: true, monitor_table: true, ..LockTraits::default() },
+        };
+        let bytes = locks.to_bytes();
+        assert_eq!([0, 8, 16, 24, 32, 40].map(|at| bytes[at]), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(numbers(&bytes[48..]), [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 1 | 8 | 32]);
     }
 }

@@ -1,6 +1,6 @@
 //! Filters that select samples by what their threads did, and by why they waited.
 
-use super::{idle, reason};
+use super::{idle, lock, reason};
 use crate::profile::filter::Glob;
 use crate::profile::frames::Symbol;
 use crate::profile::{Kind, Profile};
@@ -48,14 +48,16 @@ impl WaitFilter {
         Ok(())
     }
 
-    /// Adds a pattern for reasons: the name of a reason or of a rule of idle threads; `*` matches any text.
+    /// Adds a pattern for reasons: the name of a reason, with or without the class of a Java lock, or of a rule of idle
+    /// threads; `*` matches any text.
     ///
     /// # Errors
     /// [`UnknownName`] if the pattern matches no known name. A function after `in ` cannot be checked.
     pub fn add_reason(&mut self, pattern: &str) -> Result<(), UnknownName> {
         let glob = Glob::new(pattern);
         let known = || reason::names().chain(idle::names());
-        if !pattern.starts_with(IN_FUNCTION) && !known().any(|name| glob.matches(name)) {
+        let reason = Glob::new(lock::without_class(pattern));
+        if !pattern.starts_with(IN_FUNCTION) && !known().any(|name| reason.matches(name)) {
             return Err(UnknownName { what: "reason", nearest: nearest(pattern, known()) });
         }
         self.reasons.push(glob);
@@ -117,7 +119,9 @@ impl WaitFilter {
             _ => ThreadState::Sleeping,
         };
         let reason = reason::of_queued(state).unwrap_or(reason);
-        LeafWait { state, has_reason: self.reasons.iter().any(|pattern| pattern.matches(reason)) }
+        let texts = [reason, lock::without_class(reason)];
+        let is_wanted = |pattern: &Glob| texts.iter().any(|text| pattern.matches(text));
+        LeafWait { state, has_reason: self.reasons.iter().any(is_wanted) }
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
         let mut profile = Profile::new();
         let leaves = [
             (Kind::Native, "f", Running),
-            (Kind::Wait, "[wait: monitor]", Sleeping),
+            (Kind::Wait, "[wait: monitor a.Cache]", Sleeping),
             (Kind::Wait, "[idle: thread pool]", Sleeping),
             (Kind::Blocked, "[blocked: disk sync]", Blocked),
             (Kind::Queued, "[runnable]", Runnable),
@@ -169,6 +173,8 @@ mod tests {
             (&["sleeping"], &[], 0b100_0110),
             (&["blocked", "throttled"], &[], 0b10_1000),
             (&[], &["monitor"], 0b10),
+            (&[], &["monitor a.*"], 0b10),
+            (&[], &["monitor b.*"], 0),
             (&[], &["disk *", "CPU"], 0b1_1000),
             (&[], &["quota"], 0b10_0000),
             (&[], &["thread pool"], 0b100),

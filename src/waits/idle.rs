@@ -156,7 +156,7 @@ mod tests {
         let java = |name: &str| Arc::new(Frame::named(Kind::Java, name));
         let native = |name: &str| Arc::new(Frame::named(Kind::Native, name));
         let rules = IdleRules::default();
-        let thread = WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping };
+        let thread = WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
         let of = |frames: &[Arc<Frame>], reason: &str| rules.matching(frames, thread, reason);
         let timer = java("java.util.TimerThread.mainLoop");
         let idle = [Arc::clone(&timer), java("java.lang.Object.wait")];
@@ -177,7 +177,8 @@ mod tests {
         let java = |name: &str| Arc::new(Frame::named(Kind::Java, name));
         let kernel = Arc::new(Frame::named(Kind::Kernel, "do_epoll_wait"));
         let rules = IdleRules::default();
-        let thread = WaitingThread { comm: b"main", is_kernel: false, state: ThreadState::Sleeping };
+        let thread =
+            WaitingThread { comm: b"main", is_kernel: false, state: ThreadState::Sleeping, lock: None };
         let of = |frames: &[Arc<Frame>]| rules.matching(frames, thread, "event loop");
         assert_eq!(of(&[java("com.example.Client.call"), Arc::clone(&kernel)]), None);
         assert_eq!(of(&[java("sun.nio.ch.EPoll.wait"), kernel]).as_deref(), Some("event loop"));

@@ -4,6 +4,7 @@
 
 pub mod filter;
 pub mod idle;
+mod lock;
 mod pattern;
 pub mod reason;
 mod thread;
@@ -15,6 +16,7 @@ use crate::sample::ThreadState;
 
 pub use filter::WaitFilter;
 pub use idle::IdleRules;
+pub use lock::LockView;
 pub use thread::WaitingThread;
 
 /// How a stack of a wait is shown.
@@ -26,6 +28,8 @@ pub struct WaitView {
     pub reason: Arc<str>,
     /// The rule by which the thread was only idle.
     pub idle: Option<Arc<str>>,
+    /// The Java lock for which the thread waited.
+    pub lock: Option<LockView>,
 }
 
 impl WaitView {
@@ -34,11 +38,12 @@ impl WaitView {
     pub fn of(frames: &[Arc<Frame>], thread: WaitingThread<'_>, rules: &IdleRules) -> WaitView {
         let cut = reason::scheduler_frames(frames);
         let rest = &frames[..frames.len() - cut];
-        let reason = reason::of(rest, thread.state);
+        let reason = reason::of(rest, thread);
         // A thread that could run, or is blocked by a disk or a lock of the kernel, is not idle, wherever it stands.
         let may_be_idle = thread.state == ThreadState::Sleeping;
         let idle = if may_be_idle { rules.matching(rest, thread, &reason) } else { None };
-        WaitView { cut, reason, idle }
+        let lock = thread.lock.and_then(|lock| lock::view_of(lock, &reason));
+        WaitView { cut, reason, idle, lock }
     }
 
     /// The frame that stands for the wait at the leaf.
@@ -50,7 +55,13 @@ impl WaitView {
                 (Kind::Queued, format!("[{}]", state.name()))
             }
             (None, ThreadState::Blocked) => (Kind::Blocked, format!("[blocked: {}]", self.reason)),
-            (None, _) => (Kind::Wait, format!("[wait: {}]", self.reason)),
+            (None, _) => (
+                Kind::Wait,
+                match &self.lock {
+                    Some(lock) => format!("[wait: {} {}]", self.reason, lock.class),
+                    None => format!("[wait: {}]", self.reason),
+                },
+            ),
         };
         Frame::named(kind, name)
     }
@@ -59,6 +70,7 @@ impl WaitView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{Lock, LockKind, LockOwner};
 
     fn stack(names: &[&str]) -> Vec<Arc<Frame>> {
         let frame = |name: &&str| {
@@ -70,7 +82,7 @@ mod tests {
     }
 
     fn thread(comm: &[u8], state: ThreadState) -> WaitingThread<'_> {
-        WaitingThread { comm, is_kernel: false, state }
+        WaitingThread { comm, is_kernel: false, state, lock: None }
     }
 
     #[test]
@@ -123,6 +135,50 @@ mod tests {
         );
         assert_eq!(reason(&["main", "pthread_mutex_lock", "__lll_lock_wait"]), "mutex");
         assert_eq!(reason(&["main"]), "futex");
+    }
+
+    fn lock(kind: LockKind, class: &str) -> Lock {
+        let owner = Some(LockOwner::Waker(7));
+        Lock { kind, class: 1, owner, class_name: Some(class.into()), owner_name: Some("owner".into()) }
+    }
+
+    /// The leaf and the owner of a wait for a futex with these functions.
+    fn of_lock(user: &[&str], lock: &Lock) -> (String, Option<String>) {
+        let names = [user, &["k:futex_do_wait", "k:schedule"]].concat();
+        let thread = WaitingThread { lock: Some(lock), ..thread(b"x", ThreadState::Sleeping) };
+        let view = WaitView::of(&stack(&names), thread, &IdleRules::default());
+        let owner = view.lock.as_ref().and_then(|lock| lock.owner.as_ref().map(ToString::to_string));
+        (view.leaf(ThreadState::Sleeping).name.to_string(), owner)
+    }
+
+    #[test]
+    fn a_lock_has_its_class_and_perhaps_an_owner() {
+        let owner = || Some("owner".to_owned());
+        let monitor = lock(LockKind::Monitor, "a.Cache");
+        let enter = ["A.b", "ObjectMonitor::enter", "pthread_cond_wait"];
+        assert_eq!(of_lock(&enter, &monitor), ("[wait: monitor a.Cache]".to_owned(), owner()));
+        let park = ["A.b", "java.util.concurrent.locks.LockSupport.park", "pthread_cond_wait"];
+        let fair = "java.util.concurrent.locks.ReentrantLock$FairSync";
+        assert_eq!(of_lock(&park, &lock(LockKind::Park, fair)), (format!("[wait: park {fair}]"), owner()));
+        let condition = "java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject";
+        assert_eq!(of_lock(&park, &lock(LockKind::Park, condition)).1, None, "who signals owns nothing");
+        let wait = ["A.b", "java.lang.Object.wait", "pthread_cond_wait"];
+        let waiting = lock(LockKind::Wait, "int[]");
+        assert_eq!(of_lock(&wait, &waiting), ("[wait: Object.wait int[]]".to_owned(), None));
+    }
+
+    #[test]
+    fn a_wait_is_only_for_a_lock_of_its_own_kind() {
+        let monitor = lock(LockKind::Monitor, "a.Cache");
+        let leaf = |user: &[&str], lock: &Lock| of_lock(user, lock).0;
+        assert_eq!(leaf(&["A.b", "pthread_cond_wait"], &monitor), "[wait: monitor a.Cache]", "no symbols");
+        assert_eq!(leaf(&["java.lang.Object.wait"], &monitor), "[wait: monitor a.Cache]", "notified");
+        assert_eq!(leaf(&["java.lang.Thread.sleep"], &monitor), "[wait: timer]");
+        let parked = lock(LockKind::Park, "a.Lock");
+        assert_eq!(leaf(&["ObjectMonitor::enter"], &parked), "[wait: monitor]");
+        let nameless = Lock { class_name: None, ..monitor };
+        assert_eq!(leaf(&["ObjectMonitor::enter"], &nameless), "[wait: monitor]");
+        assert_eq!(leaf(&["pthread_cond_wait"], &nameless), "[wait: condition variable]");
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use super::lock::reason_of;
 use super::pattern::{matches, without_parameters};
+use super::thread::WaitingThread;
 use crate::profile::{Frame, Kind, UnknownReason};
-use crate::sample::ThreadState;
+use crate::sample::{Lock, LockKind, ThreadState};
 
 /// A reason, and the kernel functions that show it (Linux 5.10 to 6.18). Rows above count before rows below: a page
 /// fault that reads from a disk is a page fault, and a disk is more than the bit that its page waits for.
@@ -148,15 +150,15 @@ pub(super) fn scheduler_frames(frames: &[Arc<Frame>]) -> usize {
 }
 
 /// Why a thread with these frames, without those of the scheduler, has no CPU.
-pub(super) fn of(frames: &[Arc<Frame>], state: ThreadState) -> Arc<str> {
-    if let Some(reason) = of_queued(state) {
+pub(super) fn of(frames: &[Arc<Frame>], thread: WaitingThread<'_>) -> Arc<str> {
+    if let Some(reason) = of_queued(thread.state) {
         return reason.into();
     }
     let kernel = || frames.iter().rev().take_while(|frame| frame.kind == Kind::Kernel);
     let row = kernel().filter_map(|frame| TABLE.get(plain(&frame.name)).copied()).min();
     if let Some(row) = row {
         let reason = ROWS[row].0;
-        return if reason == FUTEX { of_futex(frames).into() } else { reason.into() };
+        return if reason == FUTEX { of_lock(of_futex(frames), thread.lock).into() } else { reason.into() };
     }
     let innermost = kernel().map(|frame| plain(&frame.name)).find(|name| !SHARED.contains(name));
     match innermost {
@@ -196,6 +198,20 @@ fn of_futex(frames: &[Arc<Frame>]) -> &'static str {
     near.find(|reason| !OF_LIBC.contains(reason)).unwrap_or(first)
 }
 
+/// What a wait for a futex is, if the JVM says for which lock the thread waits: a libjvm without symbols shows no
+/// functions. A thread is not still parked where its functions enter a monitor.
+fn of_lock(reason: &'static str, lock: Option<&Lock>) -> &'static str {
+    let is_unclear = reason == FUTEX || OF_LIBC.contains(&reason);
+    let named = lock.filter(|lock| lock.class_name.is_some());
+    match named.map(|lock| lock.kind) {
+        Some(kind) if is_unclear => reason_of(kind),
+        Some(kind @ (LockKind::Monitor | LockKind::Wait)) if ["monitor", "Object.wait"].contains(&reason) => {
+            reason_of(kind)
+        }
+        _ => reason,
+    }
+}
+
 /// Reasons that libraries build others from.
 const OF_LIBC: &[&str] = &["condition variable", "mutex", "semaphore"];
 
@@ -211,7 +227,8 @@ mod tests {
     fn reason(kernel: &[&str]) -> String {
         let frames: Vec<_> = kernel.iter().map(|name| Arc::new(Frame::named(Kind::Kernel, *name))).collect();
         let cut = scheduler_frames(&frames);
-        of(&frames[..frames.len() - cut], ThreadState::Sleeping).to_string()
+        let thread = WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
+        of(&frames[..frames.len() - cut], thread).to_string()
     }
 
     #[test]

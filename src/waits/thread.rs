@@ -1,6 +1,6 @@
 //! The thread that waits.
 
-use crate::sample::ThreadState;
+use crate::sample::{Lock, ThreadState};
 
 /// The thread of a stack, as far as rules need it.
 #[derive(Clone, Copy, Debug)]
@@ -11,4 +11,6 @@ pub struct WaitingThread<'a> {
     pub is_kernel: bool,
     /// What the thread did.
     pub state: ThreadState,
+    /// The Java lock for which it waited.
+    pub lock: Option<&'a Lock>,
 }

@@ -137,6 +137,7 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack
         kernel: kernel.to_vec(),
         user: user.to_vec(),
         waiting: None,
+        lock: None,
     }
 }
 

@@ -16,8 +16,9 @@ use super::blob::{BlobKind, CodeBlob, Identity};
 use super::bounded_memory::BoundedMemory;
 use super::debug_info::{DebugInfo, Spot};
 use super::heaps::CodeHeaps;
-use super::interpreted::{Interpreted, MethodQuery};
+use super::interpreted::{ClassQuery, Interpreted, MethodQuery};
 use super::layout::VmLayout;
+use super::lock_classes::LockClasses;
 use super::methods::MethodReader;
 use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
@@ -103,6 +104,7 @@ pub struct VmCode<M> {
     checked: MonoNs,
     interpreted: Interpreted,
     thread_names: ThreadNames,
+    lock_classes: LockClasses,
     unloads: Option<Unloads>,
     known: HashMap<u64, Known>,
     /// Ranges of code that is gone, and when a check saw that.
@@ -119,7 +121,7 @@ impl<M: Memory> VmCode<M> {
         let (known, gone) = (HashMap::new(), Vec::new());
         let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);
         let (heaps, checked, fresh, went) = (None, MonoNs::default(), false, 0);
-        let thread_names = ThreadNames::default();
+        let (thread_names, lock_classes) = (ThreadNames::default(), LockClasses::default());
         VmCode {
             memory,
             layout,
@@ -129,6 +131,7 @@ impl<M: Memory> VmCode<M> {
             checked,
             interpreted,
             thread_names,
+            lock_classes,
             unloads,
             known,
             gone,
@@ -353,6 +356,11 @@ impl<M: Memory> VmCode<M> {
     /// Frames of the interpreter, in the order of the questions.
     pub fn interpreted(&mut self, asked: &[MethodQuery]) -> Vec<Result<JavaFrame, VmMiss>> {
         self.interpreted.frames(&self.memory, &self.layout, self.raw, asked)
+    }
+
+    /// Names of the classes of locks, in the order of the questions; `None`: it is not certain that this class was there.
+    pub fn class_names(&mut self, asked: &[ClassQuery]) -> Vec<Option<String>> {
+        self.lock_classes.names(&self.memory, &self.layout, self.raw, &mut self.interpreted, asked)
     }
 }
 

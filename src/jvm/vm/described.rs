@@ -7,6 +7,7 @@ use super::layout::{
     BlobOffsets, Classes, FrameOffsets, Graph, HeapOffsets, MethodOffsets, Nmethods, Parts, VmLayout,
 };
 use super::loaders::ClassLinks;
+use super::locks;
 use super::tables::FieldTables;
 use super::thread_names;
 use super::unloads::{PerfData, Unloads};
@@ -109,7 +110,12 @@ const NULL_FREE_SINCE: u32 = 20;
 impl VmLayout {
     /// `base` is where `libjvm.so` is mapped.
     pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, Nonsense> {
-        let tables = FieldTables(VmStructs::read(memory, base, &[FIELDS, thread_names::FIELDS], TYPES)?);
+        let tables = FieldTables(VmStructs::read(
+            memory,
+            base,
+            &[FIELDS, thread_names::FIELDS, locks::FIELDS],
+            TYPES,
+        )?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
         let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
@@ -128,6 +134,7 @@ impl VmLayout {
             frames: frames(&tables, version.feature >= MIRROR_SINCE)?,
             classes,
             threads: thread_names::threads(&tables, version.feature).ok(),
+            locks: locks::locks(&tables).ok(),
             call_stub_return: call_stub.and_then(|at| memory.word(at)).ok().filter(|&pc| pc != 0),
             null_free: version.feature >= NULL_FREE_SINCE,
         })

@@ -15,8 +15,8 @@ const CONTINUATION: &str = "continuation";
 const MAX_HEAP: u64 = 2 << 30;
 const MAX_INTERPRETER: u64 = 4 << 20;
 
-/// Reads the unwind description. `frame_pointers` is false in the result: that is a flag, which the caller knows. A JVM
-/// that cannot run Java yet gives [`Nonsense`]; so do machines whose frames the unwinder does not know
+/// Reads the unwind description without what depends on flags, which the caller knows: `frame_pointers` and `locks`. A
+/// JVM that cannot run Java yet gives [`Nonsense`]; so do machines whose frames the unwinder does not know
 /// (`bpf/step_hotspot.h`).
 pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, Nonsense> {
     if !cfg!(target_arch = "x86_64") {
@@ -44,6 +44,7 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
         block: block(layout)?,
         bcp: u32::from(!layout.frames.has_mirror),
         frame_pointers: false,
+        locks: None,
     })
 }
 

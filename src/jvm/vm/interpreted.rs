@@ -32,6 +32,15 @@ pub struct MethodQuery {
     pub at: MonoNs,
 }
 
+/// A question about a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassQuery {
+    /// Address of the class in the JVM: its `Klass*`.
+    pub class: u64,
+    /// When the class was sampled for the first time since the last question about it.
+    pub at: MonoNs,
+}
+
 /// The methods that one JVM's interpreter runs.
 #[derive(Debug, Default)]
 pub(super) struct Interpreted {
@@ -119,6 +128,26 @@ impl Interpreted {
         }
         self.check(memory);
         found
+    }
+
+    /// Since when each of these classes is known to be what it was just now. Call it after their names were read.
+    pub(super) fn since_of_classes<M: Memory>(
+        &mut self,
+        memory: &BoundedMemory<M>,
+        layout: &VmLayout,
+        asked: &[ClassQuery],
+    ) -> Vec<MonoNs> {
+        self.loaders.begin();
+        asked.iter().for_each(|query| self.loaders.note_class(memory, query.class, query.at));
+        self.check(memory);
+        // Without a count of unloaded classes a class is believed.
+        let Some(unloads) = &mut self.unloads else { return vec![MonoNs::default(); asked.len()] };
+        self.loaders.watch_new(memory, unloads, |loader| layout.is_permanent(memory, loader));
+        let since = |query: &ClassQuery| {
+            let class = self.loaders.since(query.class);
+            class.map_or(unloads.since(), |class| class.min(unloads.since()))
+        };
+        asked.iter().map(since).collect()
     }
 
     /// Since when a sampled method is known to be what it is now.

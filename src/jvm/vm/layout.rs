@@ -1,6 +1,6 @@
 //! The layout of one JVM's structures, as far as names and the unwinder need it.
 //!
-//! `described.rs` and `thread_names.rs` fill these structs. Their `FIELDS` list HotSpot's names of the fields.
+//! `described.rs`, `thread_names.rs` and `locks.rs` fill these structs. Their `FIELDS` list HotSpot's names of the fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub struct VmLayout {
     pub(super) classes: Classes,
     /// Where threads keep their names, if this JVM's tables say it.
     pub(super) threads: Option<Threads>,
+    /// Where threads have their locks, if this JVM's tables say it.
+    pub(super) locks: Option<Locks>,
     /// The address to which the first Java frame of a thread returns.
     pub(super) call_stub_return: Option<u64>,
     /// Compressed numbers have no zero bytes.
@@ -197,6 +199,34 @@ pub(super) struct Threads {
     pub(super) fields: FieldTable,
     /// An array's elements follow its length without a gap.
     pub(super) no_gap: bool,
+}
+
+/// From a thread to the locks for which it waits; offsets in bytes unless stated otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Locks {
+    /// In a thread: the monitor that it enters, and the monitor for whose notification it waits.
+    pub(super) pending: u64,
+    pub(super) waiting: u64,
+    /// In a thread: the object or handle of the virtual thread that is mounted, else its own (JDK 19 and later).
+    pub(super) current: Option<u64>,
+    /// In a monitor: its object or handle, and its owner.
+    pub(super) object: u64,
+    pub(super) owner: u64,
+    /// Address of the pointer to the heap; in that, a byte that says that a collection has stopped the program.
+    pub(super) heap: u64,
+    pub(super) is_busy: u64,
+    /// The masks of ZGC's pointers, without and with generations.
+    pub(super) plain_colours: Option<Colours>,
+    pub(super) shifted_colours: Option<Colours>,
+}
+
+/// ZGC's pointers to the masks of colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Colours {
+    /// Address of the pointer to the struct; in that, pointers to the masks of good and of bad pointers.
+    pub(super) globals: u64,
+    pub(super) good: u64,
+    pub(super) bad: u64,
 }
 
 /// How a JVM lists its threads.

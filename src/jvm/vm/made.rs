@@ -13,7 +13,7 @@ use self::threads::{THREADS, THREADS_END};
 use super::layout::{
     BlobOffsets, BlobPlace, Classes, FrameOffsets, HeapOffsets, MethodOffsets, Nmethods, Parts,
 };
-use super::{AddressQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot};
+use super::{AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot, lock_fields};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
@@ -215,6 +215,7 @@ pub fn layout() -> VmLayout {
         },
         classes: Classes::default(),
         threads: None,
+        locks: None,
         method: MethodOffsets {
             const_method: 8,
             const_method_size: 64,
@@ -266,13 +267,14 @@ pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
 }
 
 /// Reads everything that the profiler reads of JVMs, before and after `change`: version and flags, layout, unwind
-/// description, stubs, frames of addresses and of the interpreter, and a thread's name. Returns how many have names.
+/// description, stubs, frames of addresses and of the interpreter, a thread's name, and
+/// the classes of locks. Returns how many have names.
 pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     let library = BASE + LIBRARY;
     // A refusal costs names only.
-    let _ = inspect(&bytes, library);
+    let flags = inspect(&bytes, library).map(|inspection| inspection.flags).unwrap_or_default();
     let layout = VmLayout::read(&bytes, library).unwrap_or_else(|_| layout());
-    let _ = (hotspot(&bytes, &layout), blobs(&bytes, library));
+    let _ = (hotspot(&bytes, &layout), blobs(&bytes, library), lock_fields(&bytes, &layout, &flags));
     let mut code = VmCode::new(bytes, layout, false);
     code.check(MonoNs::now());
     let mut named = ask(&mut code);
@@ -299,7 +301,10 @@ fn ask(code: &mut VmCode<&FakeMemory>) -> usize {
     assert_eq!(interpreted.len(), asked.len());
     let threads = code.thread_names(&[NUMBER, NUMBER + 1]);
     assert_eq!(threads.len(), 2);
+    let classes = code.class_names(&methods.map(|method| ClassQuery { class: method + 0x400, at }));
+    assert_eq!(classes.len(), 2);
     answers.iter().filter(|answer| answer.frames.is_ok()).count()
+        + classes.iter().flatten().count()
         + threads.iter().flatten().count()
         + interpreted.iter().filter(|frame| frame.is_ok()).count()
 }

@@ -81,9 +81,9 @@ impl ConstMethod {
 
 /// Data of a class that all its methods share, in the JVM's encoding.
 #[derive(Debug)]
-struct Class {
-    name: Vec<u8>,
-    file: Vec<u8>,
+pub(super) struct ClassTexts {
+    pub(super) name: Vec<u8>,
+    pub(super) file: Vec<u8>,
 }
 
 /// Reads methods, each once per request.
@@ -91,7 +91,7 @@ struct Class {
 pub(super) struct MethodReader {
     raw: bool,
     methods: HashMap<u64, Option<MethodInfo>>,
-    classes: HashMap<u64, Option<Class>>,
+    classes: HashMap<u64, Option<ClassTexts>>,
 }
 
 impl MethodReader {
@@ -120,7 +120,7 @@ impl MethodReader {
         let links = const_method.links(l)?;
         let pool = Pool::read(memory, l, links.constants)?;
         let class =
-            self.classes.entry(pool.holder).or_insert_with(|| Class::read(memory, l, pool.holder).ok());
+            self.classes.entry(pool.holder).or_insert_with(|| ClassTexts::read(memory, l, pool.holder).ok());
         let class = class.as_ref().ok_or(Nonsense)?;
         let name = pool.symbol(memory, l, links.name_index)?;
         let lines = lines(memory, layout, &const_method)?;
@@ -135,10 +135,14 @@ fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
     base.checked_add(offset).ok_or(Nonsense)
 }
 
-impl Class {
-    fn read<M: Memory>(memory: &M, layout: &layout::MethodOffsets, class: u64) -> Result<Class, Nonsense> {
+impl ClassTexts {
+    pub(super) fn read<M: Memory>(
+        memory: &M,
+        layout: &layout::MethodOffsets,
+        class: u64,
+    ) -> Result<ClassTexts, Nonsense> {
         let name = class_name(memory, layout, class)?;
-        Ok(Class { name: with_hidden_suffix(name), file: source_file(memory, layout, class)? })
+        Ok(ClassTexts { name: with_hidden_suffix(name), file: source_file(memory, layout, class)? })
     }
 }
 
@@ -194,6 +198,11 @@ impl Pool {
         class: u64,
     ) -> Result<Pool, Nonsense> {
         Pool::read(memory, layout, memory.word(place(class, layout.class_pool)?)?)
+    }
+
+    /// The address of the class whose pool this is.
+    pub(super) fn holder(&self) -> u64 {
+        self.holder
     }
 
     /// The text at an index: the pool's entry there is the address of a `Symbol`.

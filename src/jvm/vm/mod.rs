@@ -1,5 +1,5 @@
-//! Reads a JVM's memory: names of compiled methods, of interpreted methods, of stubs and of threads, and the
-//! description of the JVM's code for the unwinder. The JVM loads no agent and gets no request.
+//! Reads a JVM's memory: names of compiled methods, of interpreted methods, of stubs, of threads and of the
+//! classes of locks, and the description of the JVM's code for the unwinder. The JVM loads no agent and gets no request.
 //!
 //! HotSpot describes itself to debuggers (`gHotSpotVMStructs`). [`VmLayout`] is the part that the profiler needs.
 //! [`VmCode`] gives names. For compiled code it finds the code blob around an address, the blob's debug records, and
@@ -19,6 +19,8 @@ mod heaps;
 mod interpreted;
 mod layout;
 mod loaders;
+mod lock_classes;
+mod locks;
 mod looks;
 #[cfg(any(test, fuzzing))]
 pub mod made;
@@ -35,8 +37,9 @@ mod unsigned5;
 
 pub use code::{AddressQuery, VmAnswer, VmCode, VmStats};
 pub(super) use frames::hotspot;
-pub use interpreted::MethodQuery;
+pub use interpreted::{ClassQuery, MethodQuery};
 pub use layout::VmLayout;
+pub(super) use locks::lock_fields;
 pub use miss::VmMiss;
 pub(super) use stubs::blobs;
 pub use stubs::{StubBlob, StubBlobs};

@@ -47,7 +47,7 @@ fn the_layout_is_what_the_library_says() {
 
 #[test]
 fn what_is_fuzzed_has_names_if_it_is_left_as_it_is() {
-    assert_eq!(read(&jvm().0, |_| ()), 2 * (8 + 1 + 2));
+    assert_eq!(read(&jvm().0, |_| ()), 2 * (8 + 1 + 2 + 2));
 }
 
 #[test]

@@ -76,7 +76,7 @@ const CLASS_SHIFT: [Field; 3] = [
     ("CompressedKlassPointers", "_shift"),
 ];
 
-/// `JavaThread::_threadObj` is a handle since this release, before that the object's address.
+/// `JavaThread::_threadObj` and `ObjectMonitor::_object` are handles since this release, before that objects' addresses.
 const HANDLE_SINCE: u32 = 16;
 /// The elements of arrays follow their length without a gap since this release (JDK-8139457).
 const NO_GAP_SINCE: u32 = 23;

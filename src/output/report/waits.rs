@@ -4,7 +4,7 @@ use super::detail::Detail;
 use super::layout::{ColumnAlignment, percent, table, thousands};
 use crate::profile::report::EventReport;
 
-/// Waiting time by state, by reason, and by rule of idleness; empty for other events.
+/// Waiting time by state, by reason, by Java lock, and by rule of idleness; empty for other events.
 pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
     let Some(waits) = &of.waits else { return Vec::new() };
     let total: u64 = waits.states.iter().map(|row| row.ns).sum();
@@ -43,6 +43,18 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
         ColumnAlignment::Rest("waits for"),
     ];
     lines.extend(cut(table(columns, &reasons.collect::<Vec<_>>(), detail.width), detail.rows));
+    let locks = waits.locks.iter().map(|row| {
+        let owner = row.owner.clone().unwrap_or_else(|| "-".to_owned());
+        [thousands(row.samples), percent(row.samples, busy), row.reason.clone(), owner, row.class.clone()]
+    });
+    let columns = [
+        ColumnAlignment::Right("samples"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Left("waits for"),
+        ColumnAlignment::Left("owner"),
+        ColumnAlignment::Rest("lock"),
+    ];
+    lines.extend(cut(table(columns, &locks.collect::<Vec<_>>(), detail.width), detail.rows));
     let columns = [
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Right("share"),
@@ -67,7 +79,7 @@ fn thousands_of_seconds(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::wait_report::{IdleRule, WaitReason, WaitReport, WaitState};
+    use crate::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
     use crate::sample::ThreadState;
 
     #[test]
@@ -80,9 +92,23 @@ mod tests {
             untimed: 3,
             reasons: vec![WaitReason { state, reason: "lock".into(), samples: 5 }],
             idle: vec![IdleRule { rule: "event loop".into(), samples: 4 }],
+            locks: [("monitor", Some("worker-1"), 3), ("park", None, 2)]
+                .map(|(reason, owner, samples)| WaitLock {
+                    reason: reason.into(),
+                    class: format!("a.{reason}"),
+                    owner: owner.map(str::to_owned),
+                    samples,
+                })
+                .to_vec(),
         };
         let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
-        for part in ["1,234.5 s", "sleeping  lock", "event loop"] {
+        for part in [
+            "1,234.5 s",
+            "sleeping  lock",
+            "event loop",
+            "monitor    worker-1  a.monitor",
+            "park       -         a.park",
+        ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }

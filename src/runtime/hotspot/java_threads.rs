@@ -108,7 +108,7 @@ impl JavaThreadNames {
         let names = world.symbolizer.jvms().thread_names(process, &numbers);
         for ((_, stack, is_own), name) in asked.into_iter().zip(names) {
             let name = name.filter(|name| is_cut(&stack.comm, name) || is_own && name != FIRST);
-            let name = name.map(|name| self.shown(&name));
+            let name = name.map(|name| shown(&name, self.raw));
             let thread = Thread::of(stack);
             let Some(known) = self.known.get_mut(&thread) else { continue };
             known.take(name);
@@ -118,11 +118,12 @@ impl JavaThreadNames {
             }
         }
     }
+}
 
-    fn shown(&self, name: &str) -> Arc<str> {
-        let name = clean(name.as_bytes(), MAX_NAME);
-        if self.raw { name.into() } else { fold_numbers(&name).into() }
-    }
+/// A thread's name as it is shown; `raw`: with its numbers.
+pub(super) fn shown(name: &str, raw: bool) -> Arc<str> {
+    let name = clean(name.as_bytes(), MAX_NAME);
+    if raw { name.into() } else { fold_numbers(&name).into() }
 }
 
 impl Known {
@@ -138,7 +139,7 @@ impl Known {
 }
 
 /// A thread's id in its own PID namespace.
-fn number(tgid: u32, tid: u32) -> Option<u32> {
+pub(super) fn number(tgid: u32, tid: u32) -> Option<u32> {
     let status = procfs::read(&format!("/proc/{tgid}/task/{tid}/status")).ok()?;
     procfs::parse_status(&status).map(|status| status.ns_tid)
 }

@@ -64,6 +64,8 @@ pub(super) struct HotSpotJvms {
     undiscovered: Option<String>,
     /// Java's names of threads; `None` if threads are not separated.
     pub(super) threads: Option<JavaThreadNames>,
+    /// Keep the numbers in names of threads.
+    pub(super) raw_threads: bool,
     /// How JVMs were throttled in parts that are not reported yet, by the part's last window.
     throttled: BTreeMap<u64, Throttled>,
     /// Unwind descriptions, from the threads that read them.
@@ -98,6 +100,7 @@ impl HotSpotJvms {
             results: BTreeMap::new(),
             undiscovered: None,
             threads: settings.per_thread.then(|| JavaThreadNames::new(settings.raw_threads)),
+            raw_threads: settings.raw_threads,
             throttled: BTreeMap::new(),
             described: channel(),
         }

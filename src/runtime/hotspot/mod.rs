@@ -5,6 +5,7 @@ mod inquiry;
 mod java_threads;
 mod jvm;
 mod jvms;
+mod lock_names;
 mod stage;
 
 pub(super) use stage::stage;

@@ -1,6 +1,7 @@
 //! JVMs as a stage of a session.
 
 use super::jvms::HotSpotJvms;
+use super::lock_names::name_locks;
 use crate::limits::{Limit, ReachedLimits};
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
@@ -43,6 +44,7 @@ impl Stage for HotSpotJvms {
         if let Some(threads) = &mut self.threads {
             threads.name_threads(world, window.stacks);
         }
+        name_locks(world, window.stacks, self.raw_threads);
         self.report_readiness(&mut world.readiness);
     }
 

@@ -2,8 +2,8 @@
 
 use super::{BASE, FakeMemory};
 
-/// Pointers to the list of threads, and to the classes of strings and of threads; base and shift of compressed
-/// pointers; then the data behind the pointers.
+/// Pointers to the list of threads, and to the classes of strings and of threads; base and shift of compressed pointers;
+/// a pointer to the heap; then the data behind the pointers.
 pub(super) const THREADS: u64 = 0x7_4000;
 pub(super) const THREADS_END: u64 = STRING + 0x60;
 const LIST: u64 = THREADS + 0x40;
@@ -14,7 +14,7 @@ const THREAD_CLASS: u64 = THREADS + 0x80;
 const STRING_CLASS: u64 = THREADS + 0xc0;
 const POOL: u64 = THREADS + 0x100;
 const FIELDS_OF_THREAD: u64 = THREADS + 0x180;
-const FIELDS_OF_STRING: u64 = THREADS + 0x1a0;
+const FIELDS_OF_STRING: u64 = THREADS + 0x1c0;
 const SYMBOLS: u64 = THREADS + 0x200;
 /// The thread's object, and the characters of its name.
 const OBJECT: u64 = THREADS + 0x300;
@@ -41,6 +41,12 @@ pub(super) const FIELDS: &[(&str, &str, bool, u64)] = &[
     ("JavaThread", "_osthread", false, 0),
     ("JavaThread", "_threadObj", false, 8),
     ("OSThread", "_thread_id", false, 0),
+    ("JavaThread", "_current_pending_monitor", false, 16),
+    ("JavaThread", "_current_waiting_monitor", false, 24),
+    ("ObjectMonitor", "_object", false, 64),
+    ("ObjectMonitor", "_owner", false, 72),
+    ("Universe", "_collectedHeap", true, BASE + THREADS + 40),
+    ("CollectedHeap", "_is_gc_active", false, 48),
     ("oopDesc", "_metadata._klass", false, 8),
     ("Array<u1>", "_data", false, 4),
     ("Array<u2>", "_data", false, 4),
@@ -54,7 +60,7 @@ impl FakeMemory {
     /// Adds a thread with a name, in a heap with compressed pointers; the classes' fields as JDK 21 has them, or
     /// (`shorts`) as before.
     pub fn threads(&self, shorts: bool) {
-        for (place, value) in [(0, LIST), (8, STRING_CLASS), (16, THREAD_CLASS), (24, 0)] {
+        for (place, value) in [(0, LIST), (8, STRING_CLASS), (16, THREAD_CLASS), (24, 0), (40, THREADS)] {
             self.word(THREADS + place, BASE + value);
         }
         self.half(LIST, 1);
@@ -64,14 +70,15 @@ impl FakeMemory {
         self.word(THREAD + 8, BASE + HANDLE);
         self.half(OS_THREAD, NUMBER);
         self.word(HANDLE, BASE + OBJECT);
-        self.half(POOL + 8, 6);
-        let symbols = ["name", "Ljava/lang/String;", "target", "value", "[B"];
+        self.half(POOL + 8, 8);
+        let symbols =
+            ["name", "Ljava/lang/String;", "target", "value", "[B", "parkBlocker", "Ljava/lang/Object;"];
         for (place, text) in (0..).zip(symbols) {
             let symbol = self.symbol(SYMBOLS + place * 32, text);
             self.word(POOL + 32 + (place + 1) * 8, symbol);
         }
         // Name, signature and offset. The strings have no coder: bytes without one are Latin-1.
-        self.fields(THREAD_CLASS, FIELDS_OF_THREAD, &[(1, 2, 12), (3, 2, 16)], shorts);
+        self.fields(THREAD_CLASS, FIELDS_OF_THREAD, &[(1, 2, 12), (3, 2, 16), (6, 7, 20)], shorts);
         self.fields(STRING_CLASS, FIELDS_OF_STRING, &[(4, 5, 12)], shorts);
         self.half(OBJECT + 12, STRING as u32);
         self.half(STRING + 8, STRING_CLASS as u32);

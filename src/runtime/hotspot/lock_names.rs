@@ -1,0 +1,104 @@
+//! Names for the Java locks of waits: classes, and the threads that had the locks.
+//!
+//! Names are read at the end of the window in which the wait ended. A thread that has exited by then has no name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::sync::Arc;
+
+use super::java_threads::{number, shown};
+use crate::process::{comm, procfs};
+use crate::sample::{Count, Lock, LockOwner, ProcessId, Stack};
+use crate::symbolize::JavaClassAt;
+use crate::world::World;
+
+/// Most owners of one process in a window that get names.
+const MAX_OWNERS: usize = 1024;
+
+/// The locks of one process.
+#[derive(Default)]
+struct Asked {
+    /// Addresses, and when they were seen for the first time.
+    classes: BTreeMap<u64, u64>,
+    owners: BTreeSet<LockOwner>,
+}
+
+/// The names of one process's locks.
+#[derive(Default)]
+struct LockNames {
+    classes: HashMap<u64, Arc<str>>,
+    owners: HashMap<LockOwner, Arc<str>>,
+}
+
+/// Names the locks in these stacks. With `raw` thread names keep their numbers.
+pub(super) fn name_locks(world: &mut World, stacks: &mut [(Stack, Count)], raw: bool) {
+    let mut asked: BTreeMap<ProcessId, Asked> = BTreeMap::new();
+    for (stack, _) in stacks.iter() {
+        let Some(Lock { class, owner, .. }) = &stack.lock else { continue };
+        let of = asked.entry(stack.key.process).or_default();
+        let seen = of.classes.entry(*class).or_insert(stack.at.0);
+        *seen = stack.at.0.min(*seen);
+        of.owners.extend(owner.filter(|_| of.owners.len() < MAX_OWNERS));
+    }
+    let jvms = asked.into_iter().filter(|(process, _)| world.symbolizer.jvms().reads_memory(*process));
+    let jvms: Vec<(ProcessId, Asked)> = jvms.collect();
+    let named = jvms.into_iter().map(|(process, asked)| {
+        let classes = classes(world, process, &asked.classes);
+        (process, LockNames { classes, owners: owners(world, process, &asked.owners, raw) })
+    });
+    let named: HashMap<ProcessId, LockNames> = named.collect();
+    for (stack, _) in stacks {
+        let names = named.get(&stack.key.process);
+        if let Some((lock, names)) = stack.lock.as_mut().zip(names) {
+            lock.class_name = names.classes.get(&lock.class).cloned();
+            lock.owner_name = lock.owner.and_then(|owner| names.owners.get(&owner)).cloned();
+        }
+    }
+}
+
+fn classes(world: &mut World, process: ProcessId, asked: &BTreeMap<u64, u64>) -> HashMap<u64, Arc<str>> {
+    let lookups: Vec<JavaClassAt> = asked.iter().map(|(&class, &from)| JavaClassAt { class, from }).collect();
+    let names = world.symbolizer.jvms().class_names(process, &lookups);
+    lookups.iter().zip(names).filter_map(|(asked, name)| Some((asked.class, name?.into()))).collect()
+}
+
+/// The names of threads: Java's, else the kernel's.
+fn owners(
+    world: &mut World,
+    process: ProcessId,
+    asked: &BTreeSet<LockOwner>,
+    raw: bool,
+) -> HashMap<LockOwner, Arc<str>> {
+    let own_ids: Vec<(LockOwner, u32)> = asked
+        .iter()
+        .filter_map(|&owner| match owner {
+            LockOwner::Waker(tid) => Some((owner, number(process.tgid, tid)?)),
+            LockOwner::Holder(own) => Some((owner, own)),
+        })
+        .collect();
+    let numbers: Vec<u32> = own_ids.iter().map(|(_, own)| *own).collect();
+    let names =
+        if numbers.is_empty() { Vec::new() } else { world.symbolizer.jvms().thread_names(process, &numbers) };
+    let mut tids = None;
+    let mut names_of = HashMap::new();
+    for ((owner, own), name) in own_ids.into_iter().zip(names) {
+        let of_kernel = || {
+            let tid = match owner {
+                LockOwner::Waker(tid) => tid,
+                LockOwner::Holder(_) => *tids.get_or_insert_with(|| tids_of(process.tgid)).get(&own)?,
+            };
+            let name = procfs::read(&format!("/proc/{}/task/{tid}/comm", process.tgid)).ok()?;
+            Some(comm::text(name.trim_ascii_end()))
+        };
+        let name = name.filter(|name| !name.is_empty()).or_else(of_kernel);
+        names_of.extend(name.map(|name| (owner, shown(&name, raw))));
+    }
+    names_of
+}
+
+/// The threads of a process, by their ids in its own PID namespace.
+fn tids_of(tgid: u32) -> HashMap<u32, u32> {
+    let threads = fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();
+    let tids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    tids.filter_map(|tid| Some((number(tgid, tid)?, tid))).collect()
+}
