@@ -15,6 +15,9 @@ use crate::world::World;
 /// Most owners of one process in a window that get names.
 const MAX_OWNERS: usize = 1024;
 
+/// The JVM's own thread that wakes the others when a safepoint ends. It has no lock of theirs.
+const SAFEPOINTS: &str = "VM Thread";
+
 /// The locks of one process.
 #[derive(Default)]
 struct Asked {
@@ -88,7 +91,7 @@ fn owners(
                 LockOwner::Holder(_) => *tids.get_or_insert_with(|| tids_of(process.tgid)).get(&own)?,
             };
             let name = procfs::read(&format!("/proc/{}/task/{tid}/comm", process.tgid)).ok()?;
-            Some(comm::text(name.trim_ascii_end()))
+            Some(comm::text(name.trim_ascii_end())).filter(|name| name != SAFEPOINTS)
         };
         let name = name.filter(|name| !name.is_empty()).or_else(of_kernel);
         names_of.extend(name.map(|name| (owner, shown(&name, raw))));
