@@ -12,6 +12,44 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     bpf_skeleton(&out);
     agent(&out);
+    identity();
+}
+
+/// Gives the crate its target, and the commit of the source: from `JBPF_PROF_COMMIT`, which `scripts/release.sh` sets, or
+/// from git. A debug build has no commit, because each new commit would compile the crate again.
+fn identity() {
+    println!("cargo::rerun-if-env-changed=JBPF_PROF_COMMIT");
+    println!("cargo::rustc-env=JBPF_PROF_TARGET={}", env::var("TARGET").expect("cargo sets TARGET"));
+    let commit = match env::var("JBPF_PROF_COMMIT") {
+        Ok(given) if !given.is_empty() => Some(given),
+        _ if env::var("PROFILE").as_deref() == Ok("release") => commit_of_clone(),
+        _ => None,
+    };
+    println!("cargo::rustc-env=JBPF_PROF_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}
+
+/// The commit of the clone in which this package is built, marked if sources differ from the commit.
+fn commit_of_clone() -> Option<String> {
+    const SOURCES: [&str; 6] = ["src", "bpf", "jvm-symbols-agent", "build.rs", "Cargo.toml", "Cargo.lock"];
+    // A package of cargo can lie in the clone of another project.
+    if !Path::new(".git").exists() {
+        return None;
+    }
+    for changed in
+        SOURCES.map(str::to_owned).into_iter().chain(git(&["rev-parse", "--git-path", "logs/HEAD"]))
+    {
+        println!("cargo::rerun-if-changed={changed}");
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let differs = git(&[&["status", "--porcelain", "--"], SOURCES.as_slice()].concat())?;
+    Some(if differs.is_empty() { commit } else { format!("{commit}-modified") })
+}
+
+/// What git prints; nothing if there is no git, or if git fails.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// Compiles `bpf/profiler.bpf.c` and writes its skeleton to `OUT_DIR/profiler.skel.rs`.

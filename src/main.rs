@@ -74,6 +74,14 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::convert::convert(&input, &output, &look)?;
             Ok(Exit::Done)
         }
+        Command::Completions(shell) => {
+            output::stream::to_stdout(|out| Ok(out.write_all(&cli::completions(shell))?))?;
+            Ok(Exit::Done)
+        }
+        Command::Man { directory } => {
+            cli::write_man_pages(&directory)?;
+            Ok(Exit::Done)
+        }
     }
 }
 

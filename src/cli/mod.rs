@@ -9,6 +9,8 @@ mod explained;
 pub mod jvms;
 pub mod log;
 mod number;
+mod pages;
+mod version;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,8 +19,10 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
 pub use args::Report;
+pub use clap_complete::Shell;
 pub use config::RecordConfig;
 pub use explained::explained;
+pub use pages::{completions, write_man_pages};
 
 use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
@@ -56,6 +60,13 @@ pub enum Command {
         /// Title, narrowest frame and direction, if the output is a flame graph.
         look: Look,
     },
+    /// `completions`: print a completion script.
+    Completions(Shell),
+    /// `man` (hidden): write the man pages to a directory.
+    Man {
+        /// An existing directory.
+        directory: PathBuf,
+    },
 }
 
 /// Parses the command line. clap itself prints help, version and syntax errors; their failure has no message.
@@ -88,6 +99,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
             Ok(Command::Convert { input, output, look: config::look(&picture)? })
         }
+        Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
+        Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
     }
 }
 
