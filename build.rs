@@ -62,6 +62,8 @@ fn bpf_skeleton(out: &Path) {
     };
     // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
     let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
+    // BTF has the names of source files: they must not depend on the directory of the build.
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the directory of the package");
     SkeletonBuilder::new()
         .source("bpf/profiler.bpf.c")
         .clang_args([
@@ -70,6 +72,7 @@ fn bpf_skeleton(out: &Path) {
             OsStr::new(&format!("-D__TARGET_ARCH_{arch}")),
             OsStr::new("-idirafter"),
             OsStr::new(&format!("/usr/include/{host}")),
+            OsStr::new(&format!("-ffile-prefix-map={here}=.")),
         ])
         .build_and_generate(out.join("profiler.skel.rs"))
         .expect("bpf/profiler.bpf.c compiles with clang");
@@ -81,11 +84,9 @@ fn agent(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let dir = out.join("agent");
     // Arm's helpers for atomics ask libc which instructions the CPU has; the oldest ones need no helper.
-    let flags = if target.starts_with("aarch64") {
-        "-Crelocation-model=pic\x1f-Ctarget-feature=-outline-atomics"
-    } else {
-        "-Crelocation-model=pic"
-    };
+    let atomics = if target.starts_with("aarch64") { "\x1f-Ctarget-feature=-outline-atomics" } else { "" };
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the directory of the package");
+    let flags = format!("-Crelocation-model=pic\x1f--remap-path-prefix={here}=.{atomics}");
     let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
         .args(["rustc", "--quiet", "--manifest-path", "jvm-symbols-agent/Cargo.toml", "--lib"])
         .args(["--crate-type", "cdylib", "--features", "freestanding", "--profile", "agent"])

@@ -87,7 +87,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     match args.command {
         None => RecordConfig::new(args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Daemon(daemon)) => {
-            daemon::Job::new(*daemon).map(|job| Command::Daemon(Box::new(job)))
+            daemon::Job::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
         }
         Some(args::Sub::Health { config, ready }) => {
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
