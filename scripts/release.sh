@@ -7,6 +7,7 @@
 #
 # SOURCE_DATE_EPOCH        the time of all files; default: the time of the commit
 # JBPF_PROF_SIGNING_KEY    a private key (PEM, ECDSA) that signs SHA256SUMS; without a key nothing is signed
+# JBPF_PROF_COMPRESSION    the level of compression, 1 to 9; default: 6. Tests take 1.
 # JBPF_PROF_DIST           where the files go; default: target/dist
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +26,7 @@ umask 022
 
 VERSION=${1:?usage: scripts/release.sh VERSION}
 ARCHES="x86_64 aarch64"
+LEVEL=${JBPF_PROF_COMPRESSION:-6}
 DIST=${JBPF_PROF_DIST:-${CARGO_TARGET_DIR:-$REPO/target}/dist}
 
 crate_version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)

@@ -5,7 +5,7 @@
 #   scripts/release/check.sh X86_64 AARCH64
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export LC_ALL=C.UTF-8
+export LC_ALL=C.UTF-8 JBPF_PROF_COMPRESSION=1
 . scripts/common.sh
 . scripts/setup.sh
 

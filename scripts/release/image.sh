@@ -21,7 +21,7 @@ image_of() {
     cp LICENSE-APACHE LICENSE-MIT "$WORK/THIRD-PARTY-LICENSES.txt" "$root/licenses/"
     plain_tar --directory "$root" jbpf-prof licenses >"$WORK/layer"
     diff=$(sha256sum "$WORK/layer")
-    layer=$(gzip -9n <"$WORK/layer" | blob application/vnd.oci.image.layer.v1.tar+gzip)
+    layer=$(gzip "-${LEVEL}n" <"$WORK/layer" | blob application/vnd.oci.image.layer.v1.tar+gzip)
     # The same as deploy/Containerfile, which says why.
     config=$(jq --null-input --compact-output --arg arch "$arch" --arg diff "sha256:${diff%% *}" --arg time "$time" \
         --argjson labels "$labels" '{

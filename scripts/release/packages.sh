@@ -3,7 +3,7 @@
 
 # A file of deploy/packages with its placeholders replaced.
 filled() {
-    sed -e "s|@VERSION@|$VERSION|" -e "s|@DEB_ARCH@|${deb_arch:-}|" -e "s|@SIZE@|${size:-}|" -e "s|@TREE@|${tree:-}|" \
+    sed -e "s|@VERSION@|$VERSION|" -e "s|@DEB_ARCH@|${deb_arch:-}|" -e "s|@SIZE@|${size:-}|" -e "s|@TREE@|${tree:-}|" -e "s|@LEVEL@|$LEVEL|" \
         "deploy/packages/$1"
 }
 
@@ -26,7 +26,7 @@ deb() {
     (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     install -m 755 deploy/packages/{postinst,prerm,postrm} "$tree/DEBIAN/"
     find "$tree" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
-    quietly dpkg-deb --root-owner-group -Zxz --build "$tree" "$DIST/jbpf-prof_${VERSION}_$deb_arch.deb"
+    quietly dpkg-deb --root-owner-group -Zxz "-z$LEVEL" --build "$tree" "$DIST/jbpf-prof_${VERSION}_$deb_arch.deb"
 }
 
 rpm_package() {

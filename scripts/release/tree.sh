@@ -28,7 +28,7 @@ archive() {
     cp -r "$WORK/common"/{completions,man} "$WORK/common/doc"/* "$root/$name/"
     install -m 755 "$WORK/bin/$1" "$root/$name/jbpf-prof"
     install -m 644 deploy/systemd/jbpf-prof.service deploy/packages/settings.toml "$root/$name/"
-    plain_tar --directory "$root" "$name" | gzip -9n >"$DIST/$name.tar.gz"
+    plain_tar --directory "$root" "$name" | gzip "-${LEVEL}n" >"$DIST/$name.tar.gz"
 }
 
 # jbpf-prof-VERSION.tgz, as `helm package` names the chart, but with the same bytes each time.
@@ -37,7 +37,7 @@ chart() {
     for version in $(sed -n 's/^\(appV\|v\)ersion: //p' deploy/helm/jbpf-prof/Chart.yaml); do
         [ "$version" = "$VERSION" ] || die "deploy/helm/jbpf-prof/Chart.yaml has version $version, not $VERSION"
     done
-    plain_tar --directory deploy/helm jbpf-prof | gzip -9n >"$DIST/jbpf-prof-$VERSION.tgz"
+    plain_tar --directory deploy/helm jbpf-prof | gzip "-${LEVEL}n" >"$DIST/jbpf-prof-$VERSION.tgz"
 }
 
 # $WORK/tree-ARCH: what a package installs, as far as .deb and .rpm agree.
