@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a release under target/dist: archives, .deb and .rpm packages for x86-64 and AArch64, a container image, a bill of
-# materials, provenance and checksums. The same commit gives the same bytes.
+# materials, provenance and checksums. The same binaries give the same bytes.
 #
 #   scripts/release.sh VERSION                  builds both binaries from a clean work tree
 #   scripts/release.sh VERSION X86_64 AARCH64   packs these binaries, for tests
