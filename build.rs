@@ -14,6 +14,44 @@ fn main() {
     bpf_skeleton(&out);
     outside_walker();
     agent(&out);
+    identity();
+}
+
+/// Gives the crate its target, and the commit of the source: from `JBPF_PROF_COMMIT`, which `scripts/release.sh` sets, or
+/// from git. A debug build has no commit, because each new commit would compile the crate again.
+fn identity() {
+    println!("cargo::rerun-if-env-changed=JBPF_PROF_COMMIT");
+    println!("cargo::rustc-env=JBPF_PROF_TARGET={}", env::var("TARGET").expect("cargo sets TARGET"));
+    let commit = match env::var("JBPF_PROF_COMMIT") {
+        Ok(given) if !given.is_empty() => Some(given),
+        _ if env::var("PROFILE").as_deref() == Ok("release") => commit_of_clone(),
+        _ => None,
+    };
+    println!("cargo::rustc-env=JBPF_PROF_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}
+
+/// The commit of the clone in which this package is built, marked if sources differ from the commit.
+fn commit_of_clone() -> Option<String> {
+    const SOURCES: [&str; 6] = ["src", "bpf", "jvm-symbols-agent", "build.rs", "Cargo.toml", "Cargo.lock"];
+    // A package of cargo can lie in the clone of another project.
+    if !Path::new(".git").exists() {
+        return None;
+    }
+    for changed in
+        SOURCES.map(str::to_owned).into_iter().chain(git(&["rev-parse", "--git-path", "logs/HEAD"]))
+    {
+        println!("cargo::rerun-if-changed={changed}");
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let differs = git(&[&["status", "--porcelain", "--"], SOURCES.as_slice()].concat())?;
+    Some(if differs.is_empty() { commit } else { format!("{commit}-modified") })
+}
+
+/// What git prints; nothing if there is no git, or if git fails.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// The architecture's name in macros of libbpf.
@@ -31,6 +69,8 @@ fn bpf_skeleton(out: &Path) {
     let arch = bpf_arch();
     // Debian and Ubuntu keep <asm/types.h> under the host's multiarch name, which `clang -target bpf` does not know.
     let host = env::var("HOST").expect("cargo sets HOST").replace("-unknown", "");
+    // BTF has the names of source files: they must not depend on the directory of the build.
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the directory of the package");
     SkeletonBuilder::new()
         .source("bpf/profiler.bpf.c")
         .clang_args([
@@ -39,6 +79,7 @@ fn bpf_skeleton(out: &Path) {
             OsStr::new(&format!("-D__TARGET_ARCH_{arch}")),
             OsStr::new("-idirafter"),
             OsStr::new(&format!("/usr/include/{host}")),
+            OsStr::new(&format!("-ffile-prefix-map={here}=.")),
         ])
         .build_and_generate(out.join("profiler.skel.rs"))
         .expect("bpf/profiler.bpf.c compiles with clang");
@@ -67,11 +108,9 @@ fn agent(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let dir = out.join("agent");
     // Arm's helpers for atomics ask libc which instructions the CPU has; the oldest ones need no helper.
-    let flags = if target.starts_with("aarch64") {
-        "-Crelocation-model=pic\x1f-Ctarget-feature=-outline-atomics"
-    } else {
-        "-Crelocation-model=pic"
-    };
+    let atomics = if target.starts_with("aarch64") { "\x1f-Ctarget-feature=-outline-atomics" } else { "" };
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the directory of the package");
+    let flags = format!("-Crelocation-model=pic\x1f--remap-path-prefix={here}=.{atomics}");
     let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
         .args(["rustc", "--quiet", "--manifest-path", "jvm-symbols-agent/Cargo.toml", "--lib"])
         .args(["--crate-type", "cdylib", "--features", "freestanding", "--profile", "agent"])

@@ -3,7 +3,7 @@
 # the other architecture, fuzz targets for some seconds, end-to-end tests as root, the same on other kernels in QEMU.
 #
 #   ./test.sh               all of it
-#   ./test.sh --quick       without the other architecture, the fuzz targets, other kernels (vmtest) and the JDKs that
+#   ./test.sh --quick       without the other architecture, the release, the fuzz targets, other kernels (vmtest) and the JDKs that
 #                           apt must fetch
 #   ./test.sh NAME ...      only these steps: see `./test.sh --list`
 #
@@ -21,16 +21,16 @@ unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 . scripts/build.sh
 . scripts/tally.sh
 
-STEPS="scripts fmt clippy doc unit build demo static cross fuzz end-to-end vmtest"
+STEPS="scripts fmt clippy doc unit build demo static cross release fuzz end-to-end vmtest"
 QUICK="scripts fmt clippy doc unit build demo static end-to-end"
 
 step_scripts() {
     local file
-    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh; do
+    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh scripts/release/*.sh; do
         bash -n "$file" || return 1
     done
     if have shellcheck; then
-        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh
+        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh scripts/release/*.sh
     fi || return 1
     if grep -rniE --include='*.rs' '"skip(s|ped)?\b' src tests jvm-symbols-agent | grep -v '"SKIP: '; then
         echo 'scripts/tally.sh counts lines that begin with "SKIP: "; these do not'
@@ -85,6 +85,18 @@ step_cross() {
     build_cross --release || return 1
     check_static "$(release_binary "$AARCH64")" || return 1
     readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64'
+}
+
+# The files of a release, made of the binaries of the steps before, and used as a user would.
+step_release() {
+    setup_cross
+    if [ -n "$CROSS_WHY" ]; then
+        echo "SKIP: a release needs a cross build for aarch64: $CROSS_WHY"
+        return 0
+    fi
+    build_release && build_cross --release || return 1
+    as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" scripts/release/check.sh "$(release_binary "$(host_triple)")" \
+        "$(release_binary "$AARCH64")"
 }
 
 step_fuzz() { fuzz/run.sh 4; }

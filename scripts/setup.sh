@@ -17,6 +17,8 @@ TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
     g++:g++ readelf:binutils /usr/bin/python3:python3 node:nodejs go:golang-go setpriv:util-linux dwz:dwz openssl:openssl
     /usr/lib/debug/.build-id:libc6-dbg
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
+# A release: packages and JSON.
+RELEASE_NEEDS="dpkg-deb:dpkg rpmbuild:rpm jq:jq openssl:openssl gzip:gzip xz:xz-utils git:git"
 # vmtest: guests and their images.
 VM_NEEDS="qemu-system-x86_64:qemu-system-x86 /usr/sbin/mke2fs:e2fsprogs /usr/sbin/depmod:kmod"
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
 use jbpf_prof::failure::{Exit, Failure, code_of};
 use jbpf_prof::output::report::Detail;
@@ -28,12 +29,12 @@ fn main() -> ExitCode {
     }
     let exit = match cli::parse(std::iter::once(own).chain(first).chain(args)) {
         Ok(command) => run(command).unwrap_or_else(|error| {
-            say(&format!("{error:#}"));
+            say(Level::Error, &format!("{error:#}"));
             code_of(&error)
         }),
         Err(failure) => {
             if !failure.message.is_empty() {
-                say(&failure.message);
+                say(Level::Error, &failure.message);
             }
             failure.exit
         }
@@ -74,15 +75,30 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             let mut profile = output::read(&input)?;
             waits.apply(&mut profile);
             if !waits.is_all() && profile.samples().is_empty() {
-                say(&format!("{}: no sample has one of these states and reasons", input.display()));
+                say(
+                    Level::Warn,
+                    &format!("{}: no sample has one of these states and reasons", input.display()),
+                );
             }
             output::write(&profile.views(), &output, &look)?;
+            Ok(Exit::Done)
+        }
+        Command::Completions(shell) => {
+            output::stream::to_stdout(|out| Ok(out.write_all(&cli::completions(shell))?))?;
+            Ok(Exit::Done)
+        }
+        Command::Man { directory } => {
+            cli::write_man_pages(&directory)?;
             Ok(Exit::Done)
         }
     }
 }
 
 fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
+    if let Some(settings) = &job.printed {
+        print(settings)?;
+        return Ok(Exit::Done);
+    }
     if job.check {
         print("the settings are valid\n")?;
         return Ok(Exit::Done);
@@ -100,14 +116,14 @@ fn may_sample(own_btf: bool) -> anyhow::Result<Vec<host::HostRefusal>> {
         if refusal.is_fatal() {
             return Err(Failure::from(*refusal).into());
         }
-        say(&format!("{refusal}; {}", refusal.hint()));
+        say(Level::Warn, &format!("{refusal}; {}", refusal.hint()));
     }
     Ok(refusals)
 }
 
 fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
-    config.warnings.iter().for_each(|warning| say(warning));
+    config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
     let (outcome, sampled) =
         session::run(&config.settings).map_err(|error| cli::explained(error, &refusals))?;
@@ -152,6 +168,6 @@ fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Prints a line to standard error, which may be closed.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "jbpf-prof: {text}");
+fn say(level: Level, text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}jbpf-prof: {text}", cli::log::journal_priority(level));
 }

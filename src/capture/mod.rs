@@ -7,6 +7,7 @@ pub mod abi;
 mod batch;
 mod cgroups;
 mod denied;
+mod library;
 mod map;
 pub mod online;
 pub mod overflow;
@@ -23,6 +24,7 @@ pub mod window;
 
 pub use cgroups::{CgroupMap, Cgroups, Member};
 pub use denied::Denied;
+pub use library::libbpf_version;
 pub use program::{Filter, Load};
 pub use source::{Elapsed, EventSource};
 pub use stats::RunStats;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
 use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
@@ -48,6 +49,7 @@ Coming from async-profiler: -a is --all and means processes, -d is --duration, -
 #[command(
     name = "jbpf-prof",
     version,
+    long_version = super::version::long(),
     args_conflicts_with_subcommands = true,
     max_term_width = 100,
     after_help = "Run 'jbpf-prof --help' for details and examples.",
@@ -95,6 +97,17 @@ pub(super) enum Sub {
         waits: WaitChoice,
         #[command(flatten)]
         picture: Picture,
+    },
+    /// Print a script that completes commands and options in this shell.
+    Completions {
+        /// Complete in this shell.
+        shell: Shell,
+    },
+    /// Write the man pages to a directory, for packages.
+    #[command(hide = true)]
+    Man {
+        /// Write to this existing directory.
+        directory: PathBuf,
     },
 }
 

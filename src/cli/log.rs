@@ -4,9 +4,29 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
+pub use log::Level;
+use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::text::clean;
+
+/// The prefix of a line for journald, such as `<4>`; empty unless standard error goes to the journal.
+#[must_use]
+pub fn journal_priority(level: Level) -> &'static str {
+    static TO_JOURNAL: OnceLock<bool> = OnceLock::new();
+    let to_journal = TO_JOURNAL.get_or_init(|| {
+        // systemd names the device and the inode of the stream, because a service can redirect its standard error.
+        let stream =
+            rustix::fs::fstat(std::io::stderr()).map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
+        stream.is_ok_and(|stream| std::env::var("JOURNAL_STREAM") == Ok(stream))
+    });
+    match level {
+        _ if !to_journal => "",
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
 
 /// Characters of a line after the time.
 const MAX_LINE: usize = 1000;
@@ -35,7 +55,8 @@ impl Log for Lines {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let seconds = self.began.get().map_or(0.0, |began| began.elapsed().as_secs_f64());
-            let line = line(seconds, record.level(), &record.args().to_string());
+            let line = journal_priority(record.level()).to_owned()
+                + &line(seconds, record.level(), &record.args().to_string());
             // One write for each line, because several threads write. Standard error may be closed.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }

@@ -10,6 +10,8 @@ mod explained;
 pub mod jvms;
 pub mod log;
 mod number;
+mod pages;
+mod version;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,8 +20,10 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
 pub use args::Report;
+pub use clap_complete::Shell;
 pub use config::RecordConfig;
 pub use explained::explained;
+pub use pages::{completions, write_man_pages};
 
 use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
@@ -60,6 +64,13 @@ pub enum Command {
         /// Which samples are converted.
         waits: WaitFilter,
     },
+    /// `completions`: print a completion script.
+    Completions(Shell),
+    /// `man` (hidden): write the man pages to a directory.
+    Man {
+        /// An existing directory.
+        directory: PathBuf,
+    },
 }
 
 /// Parses the command line. clap itself prints help, version and syntax errors; their failure has no message.
@@ -80,7 +91,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     match args.command {
         None => RecordConfig::new(args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Daemon(daemon)) => {
-            daemon::Job::new(*daemon).map(|job| Command::Daemon(Box::new(job)))
+            daemon::Job::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
         }
         Some(args::Sub::Health { config, ready }) => {
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
@@ -93,6 +104,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
             Ok(Command::Convert { input, output, look, waits })
         }
+        Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
+        Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
     }
 }
 

@@ -13,6 +13,7 @@ mod http;
 mod keeper;
 mod kubelet;
 mod metrics;
+mod notify;
 pub mod push;
 mod service;
 mod state;
@@ -35,6 +36,7 @@ use crate::session::{self, Control, Node, Refused, Settings, Target};
 use http::{Listener, Server, Surface};
 use keeper::Desk;
 use kubelet::Kubelet;
+use notify::ServiceManager;
 use push::Sink;
 use state::{Phase, State};
 use store::WindowStore;
@@ -92,7 +94,7 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
             let _ = ended.send(sampler.run());
         })
         .context("starting the thread of sessions")?;
-    let outcome = runtime.block_on(watch(config, &switch, end));
+    let outcome = runtime.block_on(watch(config, &state, &switch, end));
     // The keeper ends when the `Desk` is dropped, at the end of the sessions.
     let well = thread.join().is_ok() && keeper.join().is_ok();
     anyhow::ensure!(well, "a thread of the daemon has panicked");
@@ -126,22 +128,33 @@ async fn ask_kubelet(state: &State, switch: &Switch) {
     }
 }
 
-/// Waits for a signal or the end of sampling, and checks for the kill switch.
+/// Waits for a signal or the end of sampling, checks for the kill switch, and reports to the service manager.
 async fn watch(
     config: &DaemonConfig,
+    state: &State,
     switch: &Switch,
     mut end: oneshot::Receiver<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut looks = tokio::time::interval(LOOK);
+    let mut manager = ServiceManager::of_environment();
+    manager.ready();
     loop {
         tokio::select! {
-            _ = interrupt.recv() => switch.end(),
-            _ = terminate.recv() => switch.end(),
-            _ = looks.tick() => switch.read_file(config.kill_switch.as_deref()),
+            _ = interrupt.recv() => end_by_signal(switch, &manager),
+            _ = terminate.recv() => end_by_signal(switch, &manager),
+            _ = looks.tick() => {
+                switch.read_file(config.kill_switch.as_deref());
+                manager.report(state.health());
+            }
             outcome = &mut end => return outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("sampling has panicked"))),
         }
     }
+}
+
+fn end_by_signal(switch: &Switch, manager: &ServiceManager) {
+    manager.stopping();
+    switch.end();
 }
 
 /// Gives the sinks a moment for the last window; requests that they do not accept stay in the spool.

@@ -10,6 +10,7 @@ mod mounted;
 mod push;
 mod receiver;
 mod run;
+mod service;
 mod services;
 mod throttled;
 mod waits;

@@ -45,6 +45,11 @@ impl Answer {
 impl Daemon {
     /// Starts a daemon with its files below `home`: 99 Hz, windows of 2 s, a budget that it cannot exceed, and `more`.
     pub(crate) fn start(home: &Path, more: &str) -> Daemon {
+        Daemon::start_with(home, more, &[])
+    }
+
+    /// The same, with these variables.
+    pub(crate) fn start_with(home: &Path, more: &str, variables: &[(&str, &str)]) -> Daemon {
         let _busy = native::start("native");
         fs::create_dir_all(home).unwrap();
         let sockets = tempfile::tempdir_in("/tmp").unwrap();
@@ -65,6 +70,7 @@ impl Daemon {
         let child = Command::new(binary())
             .args(["daemon", "--config"])
             .arg(home.join("settings.toml"))
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(fs::File::create(home.join("stderr")).unwrap())
             .spawn()

@@ -98,13 +98,15 @@ const ROOMS: [(&str, &[&str]); 24] = [
 ];
 
 /// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 43] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
     ("base64", &["daemon"]),
     ("blazesym", &["symbolize"]),
     ("clap", &["cli"]),
+    ("clap_complete", &["cli"]),
+    ("clap_mangen", &["cli"]),
     ("cpp_demangle", &["symbolize"]),
     ("flate2", &["symbolize", "output", "daemon"]),
     ("fxprof_processed_profile", &["output"]),

@@ -1,6 +1,8 @@
 //! `jbpf-prof daemon`: reads settings from a TOML file and from flags of the same names, and validates them.
 
+mod effective;
 pub(super) mod options;
+mod otel;
 mod sink;
 mod value;
 
@@ -8,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
 
-use options::{Daemon, Options, read};
+use effective::EffectiveSettings;
+use options::{Daemon, Options};
 use sink::sinks;
-use value::{pair, size, valid_url};
+use value::{given, pair, size, valid_url};
 
 use super::config::{OWN_BINARY, duration};
 use super::events::{distinct, named};
@@ -18,14 +21,12 @@ use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, St
 use crate::failure::Failure;
 use crate::profile::filter::Glob;
 use crate::sample::Event;
-use crate::session::{self, AgentRule, OptedIn};
+use crate::session::{AgentRule, OptedIn};
 
 /// The shortest and the longest window, seconds.
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
 /// The highest rate for sampling that never ends, samples a second.
 const MAX_HZ: f64 = 999.0;
-/// By default, a sample stands for so many occurrences of a counted event.
-const ONE_IN: u64 = 1000;
 
 /// The arguments of `jbpf-prof daemon`, validated.
 #[derive(Clone, Debug)]
@@ -36,22 +37,25 @@ pub struct Job {
     pub log: LevelFilter,
     /// Only check the settings, and do not start.
     pub check: bool,
+    /// Only print these settings, and do not start.
+    pub printed: Option<String>,
 }
 
 impl Job {
-    pub(super) fn new(daemon: Daemon) -> Result<Job, Failure> {
-        let options = match &daemon.config {
-            Some(file) => read(file, &daemon.options)?,
-            None => daemon.options,
-        };
-        let log = options.log_level.map_or(LevelFilter::Warn, LevelFilter::from);
-        Ok(Job { config: config(options)?, log, check: daemon.check })
+    pub(super) fn new(daemon: &Daemon) -> Result<Job, Failure> {
+        let settings =
+            EffectiveSettings::gather(daemon.config.as_deref(), &daemon.options, effective::variable)?;
+        let printed = daemon.print_config.then(|| settings.text());
+        let options = settings.options()?;
+        let log = given("log-level", options.log_level)?.into();
+        Ok(Job { config: config(options)?, log, check: daemon.check, printed })
     }
 }
 
 /// The address at which a daemon with these settings answers health requests.
 pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
-    let options = file.map_or(Ok(Options::default()), |file| read(file, &Options::default()))?;
+    let settings = EffectiveSettings::gather(file, &Options::default(), effective::variable)?;
+    let options = settings.options()?;
     // The other settings may be incomplete here: some may come from the daemon's flags.
     let (metrics, api) = addresses(&options)?;
     metrics
@@ -64,10 +68,9 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
     let sinks = sinks(&options)?;
     let kubelet = kubelet(&options)?;
     let agent_for = agent_for(&options, kubelet.as_ref())?;
-    let time =
-        |name: &str, text: Option<String>, usual: &str| duration(name, text.as_deref().unwrap_or(usual));
-    let space = |name: &str, text: Option<String>, usual: &str| size(name, text.as_deref().unwrap_or(usual));
-    let window = time("window", options.window, "10s")?;
+    let time = |name: &str, text: Option<String>| duration(name, &given(name, text)?);
+    let space = |name: &str, text: Option<String>| size(name, &given(name, text)?);
+    let window = time("window", options.window)?;
     if window.subsec_nanos() != 0 || !WINDOWS.contains(&window.as_secs()) {
         return Err(Failure::usage(format!(
             "window: use whole seconds, {} to {}",
@@ -75,15 +78,15 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
             WINDOWS.end()
         )));
     }
-    let percent = options.max_cpu.unwrap_or(0.5);
+    let percent = given("max-cpu", options.max_cpu)?;
     if !(0.01..=100.0).contains(&percent) {
         return Err(Failure::usage(format!("max-cpu {percent}: use 0.01 to 100 percent of the host")));
     }
-    let hz = options.frequency.unwrap_or(19.0);
+    let hz = given("frequency", options.frequency)?;
     if !(1.0..=MAX_HZ).contains(&hz) {
         return Err(Failure::usage(format!("frequency {hz}: use 1 to {MAX_HZ} samples a second")));
     }
-    let directory = options.directory.unwrap_or_else(|| "/var/lib/jbpf-prof".into());
+    let directory = given("directory", options.directory)?;
     if !directory.is_absolute() {
         return Err(Failure::usage(format!("directory {}: use an absolute path", directory.display())));
     }
@@ -92,26 +95,23 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         hz,
         events: events(options.events.as_deref().unwrap_or(&[]))?,
         idle_frames: options.idle_frames.unwrap_or_default(),
-        one_in: options.event_count.unwrap_or(ONE_IN).max(1),
+        one_in: given("event-count", options.event_count)?.max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
-        budget: BudgetLimits {
-            cpu: percent / 100.0,
-            memory: space("max-memory", options.max_memory, "128MiB")?,
-        },
-        kill_switch: Some(options.kill_switch.unwrap_or_else(|| "/run/jbpf-prof/stop".into())),
-        java: options.java.map_or(session::JavaNaming::Vm, Into::into),
+        budget: BudgetLimits { cpu: percent / 100.0, memory: space("max-memory", options.max_memory)? },
+        kill_switch: options.kill_switch,
+        java: given("java", options.java)?.into(),
         agent_for,
         kubelet,
-        attach_timeout: time("attach-timeout", options.attach_timeout, "10s")?,
+        attach_timeout: time("attach-timeout", options.attach_timeout)?,
         directory,
         store: StoreLimits {
-            bytes: space("keep-size", options.keep_size, "1GiB")?,
-            age: time("keep-age", options.keep_age, "24h")?,
+            bytes: space("keep-size", options.keep_size)?,
+            age: time("keep-age", options.keep_age)?,
         },
         metrics,
         api,
         token_file: options.token_file,
-        concurrent_profiles: options.concurrent_profiles.unwrap_or(2).max(1),
+        concurrent_profiles: given("concurrent-profiles", options.concurrent_profiles)?.max(1),
         sinks,
     })
 }
@@ -127,12 +127,12 @@ fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
 
 /// The addresses of metrics and of the API. Profiles name tenants: an API that other hosts can reach needs a token.
 fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Failure> {
-    let address = |name: &str, text: &Option<String>, usual: &str| match text.as_deref().unwrap_or(usual) {
+    let address = |name: &str, text: &Option<String>| match given(name, text.as_deref())? {
         "off" => Ok(None),
         text => text.parse::<Address>().map(Some).map_err(|why| Failure::usage(format!("{name} {why}"))),
     };
-    let metrics = address("metrics", &options.metrics, "127.0.0.1:9919")?;
-    let api = address("api", &options.api, "unix:/run/jbpf-prof/api.sock")?;
+    let metrics = address("metrics", &options.metrics)?;
+    let api = address("api", &options.api)?;
     match &api {
         Some(address) if !address.is_local() && options.token_file.is_none() => Err(Failure::usage(format!(
             "api {address}: this address is not local, so profiles need a token: set token-file"
@@ -201,7 +201,7 @@ mod tests {
         let path = file.path().to_str().unwrap();
         let line = [&["daemon", "--config", path], flags].concat();
         let line = <Line as clap::Parser>::try_parse_from(line).map_err(|e| e.to_string())?;
-        Job::new(line.daemon).map(|job| job.config).map_err(|failure| failure.message.replace(path, "FILE"))
+        Job::new(&line.daemon).map(|job| job.config).map_err(|failure| failure.message.replace(path, "FILE"))
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         .unwrap();
         assert_eq!((config.hz, config.window_s), (29.0, 30));
         assert_eq!(config.budget, BudgetLimits { cpu: 0.005, memory: 64 << 20 });
-        assert_eq!(config.java, session::JavaNaming::Off);
+        assert_eq!(config.java, crate::session::JavaNaming::Off);
         let sinks: Vec<_> =
             config.sinks.iter().map(|s| (s.protocol, s.url.as_str(), s.labels.clone())).collect();
         let labels = BTreeMap::from(
@@ -228,7 +228,7 @@ mod tests {
             ]
         );
         let usual = from_file("", &[]).unwrap();
-        assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, session::JavaNaming::Vm));
+        assert_eq!((usual.hz, usual.window_s, usual.java), (19.0, 10, crate::session::JavaNaming::Vm));
     }
 
     /// Flags of one protocol make a sink with the protocol's name, so that its spool keeps its place.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::choice::{JavaChoice, LogLevel};
 use super::super::number;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::sample::Event;
 use crate::suggestion::nearest;
 
@@ -31,6 +31,9 @@ pub(super) struct SinkOptions {
     pub(super) ca_file: Option<PathBuf>,
     /// Tenant (X-Scope-OrgID).
     pub(super) tenant: Option<String>,
+    /// Headers (NAME=VALUE) with credentials. Only a variable can have them: files hold secrets in files of their own.
+    #[serde(skip)]
+    pub(super) headers: Vec<String>,
     /// Labels (NAME=VALUE) beside those of all sinks.
     pub(super) labels: Vec<String>,
     /// Disk space of the spool.
@@ -40,12 +43,17 @@ pub(super) struct SinkOptions {
 /// The command line of `daemon`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Daemon {
-    /// Read settings from this TOML file. Each option below is a key of the same name; an option on the command line wins.
+    /// Read settings from this TOML file. Each option below is a key of the same name; an option on the command line wins. [env: JBPF_PROF_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Check the settings and exit.
     #[arg(long)]
     pub(super) check: bool,
+    /// Print the settings with the source of each, and exit.
+    ///
+    /// A flag wins over the variable JBPF_PROF_KEY, the variable over the settings file, and the file over the default.
+    #[arg(long)]
+    pub(super) print_config: bool,
     #[command(flatten)]
     pub(super) options: Options,
 }
@@ -192,40 +200,38 @@ pub(super) struct Options {
     pub(super) log_level: Option<LogLevel>,
 }
 
-/// Reads a file of settings; flags win. A flag's labels stand beside those of the file that it does not name.
-pub(super) fn read(file: &Path, flags: &Options) -> Result<Options, Failure> {
-    let wrong = |exit: Exit, why: String| Failure { exit, message: format!("{}: {why}", file.display()) };
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(Exit::Usage, error.to_string()))?;
-    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+/// The keys of all settings but sinks, in the order of the help.
+pub(super) fn keys() -> Vec<String> {
+    let command = Options::augment_args(clap::Command::new("daemon"));
+    command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned).collect()
+}
+
+/// Reads a settings file, and checks each key and the type of its value.
+pub(super) fn read_file(file: &Path) -> Result<toml::Table, Failure> {
+    let wrong = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line =
             error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        wrong(Exit::Usage, format!("line {line}: {}", error.message()))
+        wrong(format!("line {line}: {}", error.message()))
     })?;
-    known(&table).map_err(|why| wrong(Exit::Usage, why))?;
+    known(&table).map_err(wrong)?;
     for (key, value) in &table {
         let alone = toml::Table::from_iter([(key.clone(), value.clone())]);
         if let Err(error) = Options::deserialize(alone) {
             let why = error.message().replace("expected f64", "expected a number");
             let why = why.replace("expected usize", "expected a whole number");
-            return Err(wrong(Exit::Usage, format!("{key}: {why}")));
+            return Err(wrong(format!("{key}: {why}")));
         }
     }
-    let mut flags = toml::Table::try_from(flags).map_err(|error| wrong(Exit::Failed, error.to_string()))?;
-    if let (Some(toml::Value::Array(of_file)), Some(toml::Value::Array(of_flags))) =
-        (table.get("labels"), flags.get_mut("labels"))
-    {
-        // Of two that have the same name the later one counts.
-        of_flags.splice(0..0, of_file.iter().cloned());
-    }
-    table.extend(flags);
-    Options::deserialize(table).map_err(|error| wrong(Exit::Usage, error.message().to_owned()))
+    Ok(table)
 }
 
 /// Whether all keys mean something.
 fn known(table: &toml::Table) -> Result<(), String> {
-    let command = Options::augment_args(clap::Command::new("daemon"));
-    let names = command.get_arguments().filter_map(clap::Arg::get_long);
-    let names: Vec<&str> = names.chain(["sink"]).collect();
-    let Some(stray) = table.keys().find(|key| !names.contains(&key.as_str())) else { return Ok(()) };
-    Err(format!("unknown setting {stray}; did you mean {}?", nearest(stray, names.iter().copied())))
+    let mut names = keys();
+    names.push("sink".to_owned());
+    let Some(stray) = table.keys().find(|key| !names.contains(key)) else { return Ok(()) };
+    let nearest = nearest(stray, names.iter().map(String::as_str));
+    Err(format!("unknown setting {stray}; did you mean {nearest}?"))
 }

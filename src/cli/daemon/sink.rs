@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::options::{Options, SinkOptions};
-use super::value::{pair, size, valid_url};
+use super::value::{given, pair, size, valid_url};
 use crate::daemon::{Auth, Protocol, SinkConfig, Trust};
 use crate::failure::Failure;
 
@@ -24,7 +24,7 @@ struct SinkSource {
 pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     let common = Common {
         labels: labels("labels", options.labels.iter().flatten())?,
-        spool_bytes: size("spool-size", options.spool_size.as_deref().unwrap_or("64MiB"))?,
+        spool_bytes: size("spool-size", given("spool-size", options.spool_size.as_deref())?)?,
     };
     let mut names = HashSet::new();
     let mut configs = Vec::new();
@@ -98,6 +98,8 @@ impl SinkSource {
         let mut all = common.labels.clone();
         all.extend(labels(&setting("labels"), &options.labels)?);
         let auth = match (options.token_file, options.user, options.password_file) {
+            (None, None, None) if !options.headers.is_empty() => Auth::with_headers(&options.headers)
+                .map_err(|header| Failure::usage(format!("sink {name}: header {header} is invalid")))?,
             (None, None, None) => Auth::None,
             (Some(token), None, None) => Auth::Bearer(token),
             (None, Some(user), Some(password)) => Auth::Basic(user, password),

@@ -3,6 +3,11 @@
 use crate::daemon::client::is_url;
 use crate::failure::Failure;
 
+/// The value of a setting that has a default.
+pub(super) fn given<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
+    value.ok_or_else(|| Failure::usage(format!("{name}: set a value")))
+}
+
 /// Checks the URL of the setting `name`.
 pub(super) fn valid_url(name: &str, url: &str) -> Result<String, Failure> {
     if is_url(url) {

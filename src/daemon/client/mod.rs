@@ -107,11 +107,11 @@ impl Client {
     /// # Errors
     /// The credentials cannot be read.
     pub(super) fn request(method: Method, uri: &str, auth: &Auth) -> anyhow::Result<Builder> {
-        let request = Request::builder().method(method).uri(uri).header(header::USER_AGENT, USER_AGENT);
-        Ok(match auth.header()? {
-            Some(value) => request.header(header::AUTHORIZATION, value),
-            None => request,
-        })
+        let mut request = Request::builder().method(method).uri(uri).header(header::USER_AGENT, USER_AGENT);
+        for (name, value) in &auth.headers()? {
+            request = request.header(name, value);
+        }
+        Ok(request)
     }
 
     /// Reads the resource at `uri`, at most `most` bytes.

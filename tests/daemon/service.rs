@@ -1,0 +1,108 @@
+//! The daemon as a service of systemd: notifications, priorities in the journal, settings from variables, the unit.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::home;
+use crate::run::Daemon;
+use testkit::profiler::binary;
+use testkit::{is_root, scratch};
+
+/// The notifications that wait in a socket.
+fn received(socket: &UnixDatagram) -> Vec<String> {
+    let mut buffer = [0; 512];
+    let next = || {
+        socket.recv(&mut buffer).ok().map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn a_service_manager_is_notified() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")];
+    let mut daemon = Daemon::start_with(&home("service"), "", &variables);
+    let messages = std::cell::RefCell::new(Vec::new());
+    daemon.wait("the status of sampling", |_| {
+        messages.borrow_mut().extend(received(&socket));
+        messages.borrow().iter().any(|message| message == "STATUS=sampling")
+    });
+    let messages = messages.into_inner();
+    assert_eq!(messages[0], "READY=1", "{messages:?}");
+    assert!(messages.iter().any(|message| message == "WATCHDOG=1"), "{messages:?}");
+    assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+    assert!(received(&socket).iter().any(|message| message == "STOPPING=1"));
+}
+
+#[test]
+fn lines_for_the_journal_have_a_priority() {
+    let file = scratch("journal").join("stderr");
+    let said = |variable: &str| {
+        let stderr = fs::File::create(&file).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["daemon", "--check", "--config", "/nowhere"]).stderr(stderr);
+        assert_eq!(command.env("JOURNAL_STREAM", variable).status().unwrap().code(), Some(2));
+        fs::read_to_string(&file).unwrap()
+    };
+    assert!(said("").starts_with("jbpf-prof: /nowhere: "));
+    // systemd names the device and the inode of the stream.
+    let stream = fs::metadata(&file).unwrap();
+    let said = said(&format!("{}:{}", stream.dev(), stream.ino()));
+    assert!(said.starts_with("<3>jbpf-prof: /nowhere: "), "{said}");
+}
+
+#[test]
+fn the_source_of_each_setting_is_printed() {
+    let file = scratch("sources").join("settings.toml");
+    fs::write(&file, "keep-age = \"6h\"\nmax-cpu = 1.5\n").unwrap();
+    let mut command = Command::new(binary());
+    command.args(["daemon", "--print-config", "--window", "20s"]);
+    command.env("JBPF_PROF_CONFIG", &file).env("JBPF_PROF_MAX_CPU", "2.5");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for (setting, source) in [
+        ("window = \"20s\"", "flag"),
+        ("max-cpu = 2.5", "JBPF_PROF_MAX_CPU"),
+        ("keep-age = \"6h\"", file.to_str().unwrap()),
+        ("frequency = 19.0", "default"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(&format!("{setting} "))).unwrap_or_default();
+        assert!(line.ends_with(&format!("# {source}")), "{setting}: {text}");
+    }
+    // A wrong variable is refused as a wrong flag is.
+    let output = command.env("JBPF_PROF_MAX_CPU", "much").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("JBPF_PROF_MAX_CPU: invalid value"), "{said}");
+}
+
+/// systemd itself judges the unit: no unknown line, and no more exposure than documented.
+#[test]
+fn the_unit_is_valid_and_hardened() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        println!("LEFT OUT: this distribution has no systemd-analyze");
+        return;
+    }
+    let unit =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/systemd/jbpf-prof.service")).unwrap();
+    let file = scratch("unit").join("jbpf-prof.service");
+    let unit: Vec<&str> = unit.lines().filter(|line| !line.starts_with("Documentation=")).collect();
+    fs::write(&file, unit.join("\n").replace("/usr/bin/jbpf-prof", "/bin/true")).unwrap();
+    for arguments in [&["verify"][..], &["security", "--offline=yes", "--threshold=40"]] {
+        let output = Command::new("systemd-analyze").args(arguments).arg(&file).output().unwrap();
+        let said =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(output.status.success() && !said.contains("Unknown key"), "{arguments:?}: {said}");
+        assert!(arguments[0] == "verify" || said.contains("Overall exposure level"), "{said}");
+    }
+}
