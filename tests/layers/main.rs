@@ -70,11 +70,11 @@ const ROOMS: [(&str, &[&str]); 22] = [
 ];
 
 /// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
-const LIBRARIES: [(&str, &[&str]); 41] = [
+const LIBRARIES: [(&str, &[&str]); 42] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
-    ("base64", &["daemon"]),
+    ("base64", &["daemon", "output"]),
     ("blazesym", &["symbolize"]),
     ("clap", &["cli"]),
     ("cpp_demangle", &["symbolize"]),
@@ -108,6 +108,7 @@ const LIBRARIES: [(&str, &[&str]); 41] = [
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
     ("serde_json", &["process", "output", "daemon"]),
+    ("sha2", &["output"]),
     ("strsim", &["cli"]),
     ("thiserror", &["*"]),
     ("tokio", &["plan", "session", "daemon"]),
