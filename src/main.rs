@@ -76,6 +76,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::convert::convert(&input, &output, &look)?;
             Ok(Exit::Done)
         }
+        Command::Show { input, options } => {
+            print(&output::report::show(&output::read(&input)?, &options))?;
+            Ok(Exit::Done)
+        }
     }
 }
 
