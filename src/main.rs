@@ -4,10 +4,12 @@ use std::ffi::CStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
 use jbpf_prof::failure::{Exit, Failure, code_of};
+use jbpf_prof::output::Look;
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
@@ -91,6 +93,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             cli::write_man_pages(&directory)?;
             Ok(Exit::Done)
         }
+        Command::Show { input, options } => {
+            print(&output::report::show(&output::read(&input)?, &options))?;
+            Ok(Exit::Done)
+        }
     }
 }
 
@@ -134,13 +140,14 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
 /// Writes the outputs of a run and its report.
 fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result<()> {
     outcome.filter(&config.include, &config.exclude, &config.waits);
+    let look = Look { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
     for target in &config.outputs {
         let began = std::time::Instant::now();
-        let written = output::write(&outcome.views(), target, &config.look)?;
+        let written = output::write(&outcome.views(), target, &look)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         if config.per_container {
-            let written = output::write_each(&outcome.views(), target, &config.look)?;
+            let written = output::write_each(&outcome.views(), target, &look)?;
             outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         }
     }

@@ -109,6 +109,26 @@ pub(super) enum Sub {
         /// Write to this existing directory.
         directory: PathBuf,
     },
+    #[command(about = show_help())]
+    Show {
+        /// Read this profile, or standard input if it is `-`.
+        input: PathBuf,
+        /// List functions with their own and their total samples. This is the default.
+        #[arg(long, conflicts_with_all = ["tree", "lines"])]
+        flat: bool,
+        /// Print the call tree.
+        #[arg(long, conflicts_with = "lines")]
+        tree: bool,
+        /// List lines of source.
+        #[arg(long)]
+        lines: bool,
+        /// Show only what this function calls; * matches any text.
+        #[arg(long, value_name = "NAME")]
+        caller: Option<String>,
+        /// Print at most this many levels of the call tree [default: all].
+        #[arg(long, value_name = "N", requires = "tree")]
+        depth: Option<usize>,
+    },
 }
 
 /// The main job.
@@ -321,6 +341,10 @@ fn output_help() -> String {
 
 fn convert_help() -> String {
     format!("Convert a profile from {} to {}", extensions(Format::is_read), extensions(|_| true))
+}
+
+fn show_help() -> String {
+    format!("Print functions, lines or the call tree of a profile from {}", extensions(Format::is_read))
 }
 
 fn format_help() -> String {

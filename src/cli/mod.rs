@@ -27,7 +27,9 @@ pub use pages::{completions, write_man_pages};
 
 use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
+use crate::output::report::{ShowOptions, ShownTable, width_of};
 use crate::output::{Look, OutputTarget};
+use crate::profile::filter::Glob;
 use crate::waits::WaitFilter;
 
 /// The command that the user gave.
@@ -71,6 +73,13 @@ pub enum Command {
         /// An existing directory.
         directory: PathBuf,
     },
+    /// `show`: print a profile as a table or tree.
+    Show {
+        /// The profile to read.
+        input: PathBuf,
+        /// What to print.
+        options: ShowOptions,
+    },
 }
 
 /// Parses the command line. clap itself prints help, version and syntax errors; their failure has no message.
@@ -106,6 +115,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         }
         Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
         Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
+        Some(args::Sub::Show { input, flat: _, tree, lines, caller, depth }) => {
+            let table = match (tree, lines) {
+                (true, _) => ShownTable::Tree,
+                (false, true) => ShownTable::Lines,
+                (false, false) => ShownTable::Flat,
+            };
+            let caller = caller.as_deref().map(Glob::new);
+            let options = ShowOptions { table, caller, depth, width: width_of(std::io::stdout()) };
+            Ok(Command::Show { input, options })
+        }
     }
 }
 
@@ -126,7 +145,7 @@ fn with_separator(mut error: clap::Error) -> clap::Error {
 mod tests {
     use std::ffi::OsString;
 
-    use super::{Command, Exit, Failure, RecordConfig, parse};
+    use super::{Command, Exit, Failure, RecordConfig, ShownTable, parse};
     use crate::sample::Event;
     use crate::session::Target;
 
@@ -291,6 +310,11 @@ mod tests {
         assert!(
             matches!(ask("convert a.folded b.svg --inverted"), Ok(Command::Convert { look, .. }) if look.inverted)
         );
+        let tree = ask("show a.pb.gz --tree --depth 3 --caller Shop.*");
+        assert!(
+            matches!(tree, Ok(Command::Show { options, .. }) if options.table == ShownTable::Tree && options.depth == Some(3))
+        );
+        assert!(ask("show a.pb.gz --tree --lines").is_err() && ask("show a.pb.gz --depth 3").is_err());
     }
 
     /// Help is part of the interface, so that a change needs new golden files: `UPDATE_GOLDEN=1` writes them.

@@ -1,6 +1,10 @@
-//! The appearance of a flame graph.
+//! The appearance of pictures, and what they show beside the samples.
 
-/// The appearance of a flame graph.
+use std::sync::Arc;
+
+use crate::profile::RunReport;
+
+/// The appearance of pictures, and what they show beside the samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// Above the picture; by default the sampled event.
@@ -13,10 +17,12 @@ pub struct Look {
     pub reverse: bool,
     /// Draws the root at the top.
     pub inverted: bool,
+    /// Facts about the run, for the page; `None` if the profile comes from a file.
+    pub report: Option<Arc<RunReport>>,
 }
 
 impl Default for Look {
     fn default() -> Look {
-        Look { title: None, subtitle: None, min_width: 0.1, reverse: false, inverted: false }
+        Look { title: None, subtitle: None, min_width: 0.1, reverse: false, inverted: false, report: None }
     }
 }

@@ -12,6 +12,7 @@ pub mod format;
 mod look;
 pub mod name;
 pub mod otlp;
+pub mod page;
 pub mod palette;
 mod per_container;
 pub mod pprof;

@@ -9,12 +9,21 @@ pub type Rgb = [u8; 3];
 /// and a name has the same colour in every picture.
 #[must_use]
 pub fn of(kind: Kind, name: &str) -> Rgb {
+    let shade = u16::from(shade(name));
+    kind.facts().colour.map(|c| (u16::from(c) + shade).saturating_sub(u16::from(MIDDLE)).min(255) as u8)
+}
+
+/// The shade that is neither lighter nor darker than the kind's colour.
+const MIDDLE: u8 = 14;
+
+/// How light a name's colour is: 0 to 28, with the kind's own colour at 14.
+#[must_use]
+pub(super) fn shade(name: &str) -> u8 {
     // FNV-1a: its values never change, unlike those of the standard library's hasher.
     let hash = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    let shift = (hash >> 33) % 29;
-    kind.facts().colour.map(|c| (u64::from(c) + shift).saturating_sub(14).min(255) as u8)
+    ((hash >> 33) % (2 * u64::from(MIDDLE) + 1)) as u8
 }
 
 #[cfg(test)]

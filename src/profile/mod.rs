@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod advice;
+pub mod below;
 pub mod containers;
 pub mod file_trait;
 pub mod filter;

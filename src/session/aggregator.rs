@@ -151,7 +151,8 @@ impl Aggregator {
         world.symbolizer.follow_kernel();
         let (late, now): (Vec<_>, Vec<_>) =
             counted.stacks.into_iter().partition(|(stack, _)| world.readiness.waits(stack.key.process.tgid));
-        self.resolve(world, now, number);
+        let now = now.into_iter().map(|(stack, count)| Waiting { window: number, stack, count });
+        self.resolve(world, now.collect());
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(number, over, &world.readiness);
         self.resolve_each(world, due);
@@ -196,13 +197,12 @@ impl Aggregator {
 
     /// Symbolizes stacks of any windows.
     fn resolve_each(&mut self, world: &mut World, waiting: Vec<Waiting>) {
-        let mut by_part: BTreeMap<usize, (u64, Vec<(Stack, Count)>)> = BTreeMap::new();
-        for Waiting { window, stack, count } in waiting {
-            let (_, counted) = by_part.entry(self.part_at(window)).or_insert_with(|| (window, Vec::new()));
-            counted.push((stack, count));
+        let mut by_part: BTreeMap<usize, Vec<Waiting>> = BTreeMap::new();
+        for one in waiting {
+            by_part.entry(self.part_at(one.window)).or_default().push(one);
         }
-        for (window, counted) in by_part.into_values() {
-            self.resolve(world, counted, window);
+        for counted in by_part.into_values() {
+            self.resolve(world, counted);
         }
     }
 
@@ -221,21 +221,22 @@ impl Aggregator {
         &mut self.parts[at]
     }
 
-    /// Symbolizes stacks and adds them to the part that has `window`.
-    fn resolve(&mut self, world: &mut World, mut counted: Vec<(Stack, Count)>, window: u64) {
+    /// Symbolizes stacks of one part and adds them to it, each in its own window.
+    fn resolve(&mut self, world: &mut World, mut counted: Vec<Waiting>) {
         // Sorted, neighbours share most of their frames, so that each lookup serves several stacks.
-        counted.sort_unstable_by(|(a, _), (b, _)| {
+        counted.sort_unstable_by(|Waiting { stack: a, .. }, Waiting { stack: b, .. }| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
         });
-        let (stacks, counts): (Vec<Stack>, Vec<Count>) = counted.into_iter().unzip();
+        let counts: Vec<_> = counted.iter().map(|one| (one.window, one.count)).collect();
+        let stacks: Vec<Stack> = counted.into_iter().map(|one| one.stack).collect();
         // Valid within this call: process names do not change meanwhile.
         let mut last = Last::default();
         // In chunks, because the frames of all stacks of a window would take much memory.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
             let named = world.symbolizer.symbolize(stacks, &mut world.processes);
-            for ((stack, count), named) in stacks.iter().zip(counts).zip(named) {
+            for ((stack, (window, count)), named) in stacks.iter().zip(counts).zip(named) {
                 last.replace(named);
-                self.add(world, stack, *count, &mut last, window);
+                self.add(world, stack, *count, &mut last, *window);
             }
         }
     }

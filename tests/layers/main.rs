@@ -98,11 +98,11 @@ const ROOMS: [(&str, &[&str]); 24] = [
 ];
 
 /// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
-const LIBRARIES: [(&str, &[&str]); 43] = [
+const LIBRARIES: [(&str, &[&str]); 44] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
-    ("base64", &["daemon"]),
+    ("base64", &["daemon", "output"]),
     ("blazesym", &["symbolize"]),
     ("clap", &["cli"]),
     ("clap_complete", &["cli"]),
@@ -138,6 +138,7 @@ const LIBRARIES: [(&str, &[&str]); 43] = [
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
     ("serde_json", &["process", "output", "daemon"]),
+    ("sha2", &["output"]),
     ("strsim", &["suggestion"]),
     ("thiserror", &["*"]),
     ("tokio", &["plan", "session", "daemon"]),

@@ -5,10 +5,12 @@ mod event;
 mod json;
 mod layout;
 mod sections;
+mod show;
 mod text;
 mod waits;
 
 pub use detail::{Detail, width_of};
 pub use json::json;
 pub(super) use layout::thousands;
+pub use show::{ShowOptions, ShownTable, show};
 pub use text::text;

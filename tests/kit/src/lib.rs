@@ -2,6 +2,7 @@
 //! parser of its output. Nothing here uses the product's modules.
 #![allow(missing_docs, clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+pub mod browser;
 pub mod cgroup;
 pub mod container;
 pub mod folded;

@@ -1,0 +1,106 @@
+use std::io::Read;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::FORMAT;
+use crate::output::arbitrary::{self, hostile_names};
+use crate::output::{Look, encode};
+use crate::profile::Profile;
+use crate::profile::samples::Weight;
+use crate::sample::Event;
+use crate::text::is_clean;
+
+fn page(profile: &Profile) -> String {
+    let mut bytes = Vec::new();
+    encode(&profile.views(), &FORMAT, &Look::default(), &mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The document of a page.
+fn document(page: &str) -> Value {
+    let (_, behind) = page.split_once("{\"deflate-raw\":\"").unwrap();
+    let packed = STANDARD.decode(behind.split_once('"').unwrap().0).unwrap();
+    let mut text = String::new();
+    flate2::read::DeflateDecoder::new(&*packed).read_to_string(&mut text).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn numbers(column: &Value) -> Vec<i64> {
+    column.as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
+}
+
+#[test]
+fn every_sample_is_in_the_document_in_its_second() {
+    for seed in 0..8 {
+        let mut profile = arbitrary::profile(seed, seed % 2 == 0);
+        for (at, sample) in profile.samples().into_iter().enumerate() {
+            let weight = Weight { count: 3, value: 0 };
+            profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
+        }
+        let document = document(&page(&profile));
+        let samples = &document["samples"];
+        let (events, rows) = (numbers(&samples["event"]), numbers(&samples["rows"]));
+        let (columns, counts) = (numbers(&samples["column"]), numbers(&samples["count"]));
+        let mut sums = vec![vec![0; 50]; 2];
+        let mut next = 0;
+        for (event, rows) in events.iter().zip(rows) {
+            let mut column = 0;
+            for row in next..next + rows as usize {
+                column += columns[row];
+                sums[*event as usize][column as usize] += counts[row];
+            }
+            next += rows as usize;
+        }
+        for (event, sums) in [Event::Cpu, Event::Wait].into_iter().zip(sums) {
+            let mut wanted = vec![0; 50];
+            for sample in profile.of_event(event).by_second() {
+                wanted[usize::from(sample.second)] += sample.weight.count as i64;
+            }
+            assert_eq!(sums, wanted, "{event:?}");
+            assert!(wanted.iter().sum::<i64>() > 0);
+        }
+    }
+}
+
+/// Checks the order of the nodes; returns how many of them have a sibling before them.
+fn siblings_of(document: &Value) -> usize {
+    let name = |symbol: i64| {
+        let string = document["symbols"]["name"][symbol as usize].as_u64().unwrap();
+        document["strings"][string as usize].as_str().unwrap()
+    };
+    let (depths, symbols) = (numbers(&document["nodes"]["depth"]), numbers(&document["nodes"]["symbol"]));
+    let mut path: Vec<&str> = Vec::new();
+    let mut siblings = 0;
+    for (depth, symbol) in depths.into_iter().zip(symbols) {
+        let (depth, name) = (depth as usize, name(symbol));
+        assert!(depth >= 1 && depth <= path.len() + 1, "a node has its parent before it");
+        if depth <= path.len() {
+            assert!(path[depth - 1] <= name, "{} stands before {name}", path[depth - 1]);
+            siblings += 1;
+        }
+        path.truncate(depth - 1);
+        path.push(name);
+    }
+    siblings
+}
+
+#[test]
+fn nodes_are_in_preorder_with_siblings_by_name() {
+    let siblings: usize =
+        (0..8).map(|seed| siblings_of(&document(&page(&arbitrary::profile(seed, false))))).sum();
+    assert!(siblings > 100, "{siblings}");
+}
+
+#[test]
+fn hostile_names_are_only_in_the_packed_document() {
+    let page = page(&arbitrary::profile(4, true));
+    for name in hostile_names().iter().filter(|name| name.len() > 20) {
+        assert!(!page.contains(name.as_str()), "{name:?}");
+    }
+    let document = document(&page);
+    let strings = document["strings"].as_array().unwrap();
+    assert!(strings.iter().any(|text| text == "<script>alert(1)</script>"));
+    assert!(strings.iter().all(|text| is_clean(text.as_str().unwrap(), 5000)));
+}

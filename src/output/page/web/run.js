@@ -1,0 +1,75 @@
+/** The run: warnings, where the samples went, the JVMs, and the limits that were reached. */
+
+/** @import {Profile} from "./data.js" */
+import { element } from "./dom.js";
+import { grouped } from "./numbers.js";
+
+/**
+ * @param {string[]} heads
+ * @param {(string|number)[][]} rows numbers are aligned at the right
+ * @returns {HTMLElement}
+ */
+function table(heads, rows) {
+  const cell = (/** @type {string|number} */ value) =>
+    element("td", { class: typeof value === "number" ? "number" : "wrap" }, typeof value === "number" ? grouped(value) : value);
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((head, at) => element("th", { scope: "col", class: typeof rows[0][at] === "number" ? "number" : null }, head)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+}
+
+/**
+ * Where the names of a JVM come from.
+ * @param {any} names
+ * @returns {string}
+ */
+function source(names) {
+  if (typeof names === "string") return names.replaceAll("_", " ");
+  const [[kind, more]] = Object.entries(names);
+  if (kind === "refused") return `refused: ${more.label}. ${more.hint}`;
+  return `${kind.replaceAll("_", " ")}${more.ms === undefined ? "" : `, after ${grouped(more.ms)} ms`}`;
+}
+
+/**
+ * @param {Profile} profile
+ * @returns {HTMLElement}
+ */
+export function run(profile) {
+  const { report, events } = profile;
+  const parts = [];
+  const warnings = [...(report?.warnings ?? [])];
+  if (warnings.length > 0) parts.push(element("h2", {}, "Warnings"), element("ul", {}, ...warnings.map((text) => element("li", {}, text))));
+  parts.push(element("h2", {}, "Where the samples went"));
+  parts.push(table(["Event", "Samples taken", "Filtered", "Kept", "Lost", "Missed"], events.map(({ title, accounts }) =>
+    [title, accounts.ticks, accounts.filtered, accounts.kept, accounts.lost.reduce((sum, [, count]) => sum + count, 0), accounts.missed])));
+  const lost = events.flatMap(({ title, accounts }) => accounts.lost.map(([reason, count]) => [title, reason, count]));
+  if (lost.length > 0) parts.push(element("h2", {}, "Lost"), table(["Event", "Reason", "Samples"], lost));
+  if (report === null) {
+    parts.push(element("p", {}, "The file that this page was made from has no facts about its run."));
+    return element("div", { class: "scroll run", tabindex: 0, role: "group", "aria-label": "Run" }, ...parts);
+  }
+  const jvms = report.jvms ?? [];
+  if (jvms.length > 0) {
+    parts.push(element("h2", {}, "JVMs"), table(["Process", "JVM", "Version", "Names from", "Samples", "With Java"], jvms.map((/** @type {any} */ jvm) =>
+      [String(jvm.pid), jvm.name, jvm.version, source(jvm.names), jvm.ticks, jvm.java_ticks])));
+  }
+  const states = [report, ...(report.events ?? [])].flatMap((of) => of.waits?.states ?? []);
+  if (states.length > 0) {
+    parts.push(element("h2", {}, "Waiting time, measured"), table(["State", "Seconds", "Samples"], states.map((/** @type {any} */ of) =>
+      [of.state, Math.round(of.ns / 1e9), of.samples])));
+  }
+  const groups = (report.groups ?? []).filter((/** @type {any} */ group) => group.periods > 0);
+  if (groups.length > 0) {
+    parts.push(element("h2", {}, "CPU throttling"), table(["Cgroup", "Periods", "Throttled periods", "Throttled, ms"], groups.map((/** @type {any} */ group) =>
+      [group.path, group.periods, group.throttled_periods, Math.round(group.throttled_usec / 1000)])));
+  }
+  if (profile.limits.length > 0) {
+    parts.push(element("h2", {}, "Limits that were reached"), table(["Of", "Left out", "What", "Effect"], profile.limits.map((row) =>
+      [row.subject, row.left_out, row.what, row.advice])));
+  }
+  parts.push(element("h2", {}, "Run"), table(["Fact", "Value"], [
+    ["Target", report.target], ["Command", report.command], ["Host", report.host], ["Kernel", report.kernel],
+    ["CPUs", String(report.cpus)], ["Start", report.start], ["Duration", `${report.duration_s.toFixed(1)} s`],
+    ["Version", report.version],
+  ]));
+  return element("div", { class: "scroll run", tabindex: 0, role: "group", "aria-label": "Run" }, ...parts);
+}

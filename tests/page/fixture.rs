@@ -1,0 +1,139 @@
+//! A small profile of known numbers: two processes, threads, seconds, recursion, inlined and interpreted code, waiting
+//! time, a container, and lost samples.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use jbpf_prof::output::{self, Look, OutputTarget, name};
+use jbpf_prof::profile::labels::ContainerLabels;
+use jbpf_prof::profile::samples::Weight;
+use jbpf_prof::profile::{Frame, Kind, Labels, Profile, UnknownReason};
+use jbpf_prof::sample::{Event, ThreadState};
+
+/// Seconds of the profile.
+pub const SECONDS: u16 = 6;
+/// Lost samples of CPU time.
+pub const LOST: u64 = 5;
+
+/// Samples of one second with one stack.
+#[derive(Clone)]
+pub struct Row {
+    pub second: u16,
+    pub event: Event,
+    pub labels: Labels,
+    pub stack: Vec<Frame>,
+    pub count: u64,
+}
+
+impl Row {
+    /// Whether a frame of the stack has this text in its name.
+    pub fn has(&self, text: &str) -> bool {
+        self.stack.iter().any(|frame| frame.name.contains(text))
+    }
+}
+
+fn frame(kind: Kind, name: &str, line: u32) -> Frame {
+    let file = (line > 0).then(|| "Shop.java".into());
+    Frame { file, line, bci: (line > 0).then_some(line + 1), ..Frame::named(kind, name) }
+}
+
+fn java(thread: &str, tid: u32, above: &[Frame]) -> (Labels, Vec<Frame>) {
+    let labels = Labels { pid: 7, process: "java".into(), thread: thread.into(), tid, ..Labels::default() };
+    let below = [
+        frame(Kind::Process, "java", 0),
+        frame(Kind::Thread, &format!("{thread} tid={tid}"), 0),
+        frame(Kind::Native, "start_thread", 0),
+        frame(Kind::Java, "Shop.run", 10),
+    ];
+    (labels, [&below, above].concat())
+}
+
+fn bash(above: &[Frame]) -> (Labels, Vec<Frame>) {
+    let container = ContainerLabels {
+        namespace: "prod".into(),
+        pod: "shop-0".into(),
+        container: "app".into(),
+        ..ContainerLabels::default()
+    };
+    let labels = Labels {
+        pid: 20,
+        process: "bash".into(),
+        thread: "bash".into(),
+        tid: 20,
+        container: Some(Arc::new(container)),
+        ..Labels::default()
+    };
+    let below = [frame(Kind::Process, "bash", 0), frame(Kind::Native, "main", 0)];
+    (labels, [&below, above].concat())
+}
+
+/// All samples.
+pub fn rows() -> Vec<Row> {
+    let price = |line| frame(Kind::JavaInlined, "Shop.price", line);
+    let again = [frame(Kind::JavaInterpreted, "Shop.slow", 30), frame(Kind::Java, "Shop.run", 11)];
+    let system_call = frame(Kind::Kernel, "do_syscall_64", 0);
+    let lock = [frame(Kind::Kernel, "futex_wait", 0), frame(Kind::Wait, "[wait: lock]", 0)];
+    let recursion = [(); 3].map(|()| frame(Kind::Native, "recurse", 0));
+    let disk = [frame(Kind::Native, "work", 0), frame(Kind::Blocked, "[blocked: disk read]", 0)];
+    let mut rows = Vec::new();
+    let mut add = |second, event, (labels, stack): (Labels, Vec<Frame>), state, count| {
+        rows.push(Row { second, event, labels: Labels { state, ..labels }, stack, count });
+    };
+    let running = ThreadState::Running;
+    for (second, above, count) in [(0, price(20), 30), (1, price(20), 20), (3, price(21), 25)] {
+        add(second, Event::Cpu, java("main", 8, &[above]), running, count);
+    }
+    add(1, Event::Cpu, java("worker", 9, &again), running, 10);
+    add(2, Event::Cpu, java("worker", 9, &[system_call]), running, 7);
+    add(5, Event::Cpu, java("worker", 9, &[Frame::unknown(UnknownReason::CodeMoved, None, 0)]), running, 3);
+    for second in 0..SECONDS {
+        add(second, Event::Cpu, bash(&recursion), running, 2 + u64::from(second));
+    }
+    add(1, Event::Wait, java("main", 8, &lock), ThreadState::Sleeping, 40);
+    add(2, Event::Wait, java("worker", 9, &lock), ThreadState::Sleeping, 44);
+    add(4, Event::Wait, bash(&disk), ThreadState::Blocked, 12);
+    rows
+}
+
+/// The profile of some rows.
+pub fn profile(rows: &[Row]) -> Profile {
+    const PERIOD: u64 = 10_000_000;
+    let mut profile = Profile::new();
+    for row in rows {
+        let stack: Vec<Arc<Frame>> = row.stack.iter().map(|frame| Arc::new(frame.clone())).collect();
+        let (stack, labels) = (profile.intern_stack(&stack), profile.intern_labels(&row.labels));
+        let weight = Weight { count: row.count, value: row.count * PERIOD };
+        profile.add_in(row.second, stack, labels, row.event, weight);
+    }
+    for event in [Event::Cpu, Event::Wait] {
+        let kept = rows.iter().filter(|row| row.event == event).map(|row| row.count).sum();
+        let accounts = profile.accounts_mut(event);
+        (accounts.kept, accounts.ticks, accounts.period_ns) = (kept, kept, PERIOD);
+    }
+    let accounts = profile.accounts_mut(Event::Cpu);
+    accounts.lose("ring full", LOST - 1);
+    accounts.lose("counts full", 1);
+    accounts.ticks += LOST;
+    profile.check().unwrap();
+    profile
+}
+
+/// Writes the page of a profile.
+pub fn write(profile: &Profile, file: &Path, look: &Look) {
+    output::write(&profile.views(), &OutputTarget::parse(file, None).unwrap(), look).unwrap();
+}
+
+/// Name, total and own samples of each function of some rows, as the library counts them.
+pub fn functions(rows: &[Row], event: Event) -> BTreeSet<(String, u64, u64)> {
+    let profile = profile(rows);
+    let view = profile.of_event(event);
+    let frames = view.frames();
+    let named = |symbol: u32| name::plain(frames, &frames.symbols()[symbol as usize]);
+    view.functions().into_iter().map(|row| (named(row.symbol), row.total, row.itself)).collect()
+}
+
+/// The sum of some rows.
+pub fn sum<'r>(rows: impl IntoIterator<Item = &'r Row>) -> u64 {
+    rows.into_iter().map(|row| row.count).sum()
+}
