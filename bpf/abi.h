@@ -388,7 +388,8 @@ struct jp_waiting {
 	__u64 r13;
 	__u64 switches; /* how often the thread has lost its CPU so far: an unchanged number proves that it waits still */
 	__u32 tid;
-	__u32 i386;     /* 1: the thread ran 32-bit code */
+	__u32 own_tid;  /* in its own pid namespace */
+	__u64 i386;     /* 1: the thread ran 32-bit code */
 };
 
 /* Kernel addresses at which process 0 waits for work; 0: free entry. */
@@ -422,7 +423,7 @@ struct jp_counters {
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 104, "jp_record");
-_Static_assert(sizeof(struct jp_waiting) == 64, "jp_waiting");
+_Static_assert(sizeof(struct jp_waiting) == 72, "jp_waiting");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
 _Static_assert(sizeof(struct jp_lock) == 16, "jp_lock");

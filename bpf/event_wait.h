@@ -17,6 +17,7 @@
 #include "filter.h"
 #include "kernel.h"
 #include "lock.h"
+#include "pid_namespace.h"
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
@@ -175,7 +176,8 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 	t.s->regs.ip = ~0ULL;
 	if (walk(ctx, t.s, task)) {
 		if (part->asleep_samples)
-			find_lock(t.s->walk.slot, part->woken_at && part->woken_at == futex_address() ? part->waker : 0);
+			find_lock(t.s->walk.slot, part->woken_at && part->woken_at == futex_address() ? part->waker : 0,
+				  own_tid(task));
 		identify(t.s, task, JP_EVENT_wait);
 	}
 	count_part(&t, part, t.s->n, period);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * The Java lock for which the current thread waited: its class, and the thread that had it. The program reads the lock
- * in the thread itself, which is still in the system call of its wait. Nothing that it reads is trusted: the loader
+ * The Java lock for which a thread waited: its class, and the thread that had it. The program reads the lock in the thread
+ * itself, which is still in the system call of its wait; of a thread that waits still the loader reads it, from outside. Nothing that it reads is trusted: the loader
  * checks the class, and a wrong word costs a name.
  */
 #ifndef JP_LOCK_H
@@ -13,7 +13,6 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
-#include "kernel.h"
 #include "mix.h"
 #include "scratch.h"
 #include "step_table.h"
@@ -42,20 +41,6 @@ static __always_inline __u32 half_at(struct walk *w, __u64 at)
 	__u32 half;
 
 	return read_user(w, &half, sizeof(half), at) ? 0 : half;
-}
-
-/* The id of the current thread in its own pid namespace. */
-static __always_inline __u32 own_tid(void)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	struct pid *numbers = NULL;
-	__u64 at = bpf_core_field_offset(numbers->numbers);
-	__u32 number = 0;
-
-	at += (__u64)BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
-	bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + at);
-	return number;
 }
 
 /* The id that the JVM has of a JavaThread; 0: not known. */
@@ -188,10 +173,11 @@ static __always_inline __u32 holder_of(struct walk *w, const struct jp_vm_locks 
 }
 
 /*
- * Writes the lock for which the current thread waited into the record, and into the hash of the stack. `waker` is the
- * thread of the process that ended the wait, or 0. A global function, see find_range.
+ * Writes the lock for which a thread waited, whose stack is in the scratch, into the record, and into the hash of the
+ * stack. `tid` is the thread's id in its own pid namespace, `waker` the thread of the process that ended the wait, or 0.
+ * A global function, see find_range.
  */
-__attribute__((noinline)) int find_lock(__u32 slot, __u32 waker)
+__attribute__((noinline)) int find_lock(__u32 slot, __u32 waker, __u32 tid)
 {
 	struct scratch *s = scratch_at(slot);
 	const struct jp_vm_locks *l;
@@ -208,7 +194,7 @@ __attribute__((noinline)) int find_lock(__u32 slot, __u32 waker)
 	l = &vm->locks;
 	lock = &s->record.lock;
 	thread = word_at(&s->walk, s->walk.entry + JP_ENTRY_THREAD);
-	if (!thread || jvm_tid(&s->walk, l, thread) != own_tid())
+	if (!thread || jvm_tid(&s->walk, l, thread) != tid)
 		return 0;
 	if (is_heap_busy(&s->walk, l))
 		return 0;

@@ -14,6 +14,7 @@
 #include "filter.h"
 #include "kernel.h"
 #include "members.h"
+#include "pid_namespace.h"
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
@@ -53,7 +54,8 @@ static __always_inline void push_waiting(struct scratch *s, struct task_struct *
 	push_word(s, r->bx);
 	push_word(s, r->r13);
 	push_word(s, BPF_CORE_READ(task, nvcsw) + BPF_CORE_READ(task, nivcsw));
-	push_word(s, (__u64)r->i386 << 32 | tid);
+	push_word(s, (__u64)own_tid(task) << 32 | tid);
+	push_word(s, r->i386);
 }
 
 /* What is known of the stack of a thread that waits: its kernel stack, and the registers of its user stack. */
@@ -66,6 +68,7 @@ static __always_inline void record_waiting(struct scratch *s, struct task_struct
 	s->end = JP_END_no_user;
 	s->record.leaf = JP_LEAF_none;
 	s->walk.unknown_code = false;
+	__builtin_memset(&s->record.lock, 0, sizeof(s->record.lock));
 	if (config.kernel)
 		bytes = bpf_get_task_stack(task, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
 	kernel_words = take_kernel_words(s, bytes);

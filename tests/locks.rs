@@ -86,6 +86,22 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
             // The second thread has the fair lock four times as long as the first one.
             assert!(reason != "park" || (0.65..0.95).contains(&two), "{what}: {owners:?}");
         }
+        for (class, owner) in [("Locks$Left", "deadlock-one"), ("Locks$Right", "deadlock-two")] {
+            let (_, named) = samples(&profile, "Locks.deadlock", "monitor", class);
+            let (all, _) = samples(&profile, "Locks.deadlock", "monitor", "");
+            let second = 1e9 / profile.account("period_ns") as f64;
+            assert!(all as f64 > 3.8 * second, "{what}: {all}\n{}", profile.folded.top(12));
+            assert!(
+                named as f64 >= 0.95 * least * all as f64 / 2.0,
+                "{what}: {named} of {all} / 2 have {class}"
+            );
+            // Nobody wakes these threads: the owner is read from the monitor, where a JDK has it there.
+            let owners = owners(&profile, "monitor", class);
+            assert!(
+                owners.iter().all(|(name, _)| name.as_ref().is_none_or(|name| name == owner)),
+                "{what}: {owners:?}"
+            );
+        }
         let class = "java.util.concurrent.locks.ReentrantLock";
         let (waits, named) = samples(&profile, "Locks.waitForNews", "Object.wait", class);
         assert!(waits > 100 && named as f64 >= least * waits as f64, "{what}: {named} of {waits}");

@@ -346,7 +346,7 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
         assert!(samples > 2.0 * second, "{function} {reason}: {samples}\n{}", profile.folded.top(16));
     }
     // The thread that waits for ever is seen from outside.
-    let hung = leaf("Waits.waitForEver", "[wait: park]") as f64;
+    let hung = leaf("Waits.waitForEver", "[wait: park java.util.concurrent.CountDownLatch$Sync]") as f64;
     assert!(hung > 3.8 * second, "{hung}\n{}", profile.folded.top(16));
     // Threads of the JVM itself, which wait during the whole run, are idle by their own functions or names.
     let waits = |reason: &str| profile.folded.count(|frames| frames.last().unwrap() == reason) as f64;

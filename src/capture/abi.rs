@@ -7,9 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
+use crate::sample::lock::LockNumbers;
 use crate::sample::{
-    Event, Leaf, Lock, LockKind, LockOwner, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting,
-    StopReason, ThreadState, UserWord,
+    Event, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
+    ThreadState, UserWord,
 };
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
@@ -56,7 +57,8 @@ struct Waiting {
     r13: u64,
     switches: u64,
     tid: u32,
-    i386: u32,
+    own_tid: u32,
+    i386: u64,
 }
 
 /// `struct jp_record`, without the words that follow it.
@@ -150,7 +152,7 @@ struct Member {
 const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
-const _: () = assert!(size_of::<Waiting>() == 64 && offset_of!(Waiting, tid) == 56);
+const _: () = assert!(size_of::<Waiting>() == 72 && offset_of!(Waiting, tid) == 56);
 const _: () =
     assert!(size_of::<Record>() == 104 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
 const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
@@ -216,16 +218,9 @@ impl Waited {
 }
 
 impl LockRecord {
-    /// The lock; `None` if there is none.
     fn lock(self) -> Option<Lock> {
         let LockRecord { class, owner, kind, owner_kind } = self;
-        let kind = *LockKind::ALL.get(usize::from(kind).checked_sub(1)?)?;
-        let owner = match owner_kind {
-            1 => Some(LockOwner::Waker(owner)),
-            2 => Some(LockOwner::Holder(owner)),
-            _ => None,
-        };
-        Some(Lock { kind, class, owner, class_name: None, owner_name: None })
+        LockNumbers { class, owner, kind, owner_kind }.lock()
     }
 }
 
@@ -277,9 +272,9 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 fn waiting_thread(bytes: &[u8]) -> Option<StillWaiting> {
     let (read, _) = Waiting::read_from_prefix(bytes).ok()?;
-    let Waiting { ip, sp, fp, ax, bx, r13, switches, tid, i386 } = read;
+    let Waiting { ip, sp, fp, ax, bx, r13, switches, tid, own_tid, i386 } = read;
     let registers = SavedRegisters { ip, sp, fp, ax, bx, r13, i386: i386 != 0 };
-    Some(StillWaiting { tid, switches, registers })
+    Some(StillWaiting { tid, own_tid, switches, registers })
 }
 
 /// The only frame that is known before the stack is unwound.
@@ -390,16 +385,6 @@ mod tests {
             stack.user,
             [UserWord::Leaf(0x1000), UserWord::Return(0x2000), UserWord::Followed(0x3000)]
         );
-    }
-
-    #[test]
-    fn a_lock_has_a_class_and_an_owner() {
-        let lock = |kind, owner_kind| LockRecord { class: 7, owner: 8, kind, owner_kind }.lock();
-        assert_eq!(LockRecord::default().lock(), None);
-        assert_eq!((lock(4, 0), lock(u16::MAX, 1)), (None, None), "unknown kinds");
-        let owners = [0, 1, 2, 3].map(|owner| lock(1, owner).unwrap().owner);
-        assert_eq!(owners, [None, Some(LockOwner::Waker(8)), Some(LockOwner::Holder(8)), None]);
-        assert_eq!(lock(3, 1).map(|lock| (lock.kind, lock.class)), Some((LockKind::Park, 7)));
     }
 
     #[test]

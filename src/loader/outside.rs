@@ -67,9 +67,9 @@ impl Outside {
             self.unwind_process(id, process, store, processes, symbolizer);
         }
         for (stack, _) in stacks {
-            if let Some(OutsideStack { user, end }) = WaitId::of(stack).and_then(|wait| self.known.get(&wait))
-            {
-                (stack.user, stack.end, stack.waiting) = (user.clone(), *end, None);
+            if let Some(known) = WaitId::of(stack).and_then(|wait| self.known.get(&wait)) {
+                let OutsideStack { user, end, lock } = known.clone();
+                (stack.user, stack.end, stack.lock, stack.waiting) = (user, end, lock, None);
             }
         }
     }

@@ -26,8 +26,11 @@ impl Stage for Unwinding {
         }
     }
 
-    fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
+    fn on_arrival(&mut self, world: &mut World, window: &mut WindowStacks<'_>) {
         self.unwind_outside(window.stacks, &mut world.processes, &mut world.symbolizer);
+    }
+
+    fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
         self.on_stacks(window.stacks, end.at, &mut world.processes, &mut world.symbolizer);
     }
 

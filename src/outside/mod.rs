@@ -7,7 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Leaf, SavedRegisters, StillWaiting, StopReason, UserWord};
+use crate::sample::lock::LockNumbers;
+use crate::sample::{Leaf, Lock, SavedRegisters, StillWaiting, StopReason, UserWord};
 
 /// The most words of a user stack: `JP_MAX_USER_WORDS` of `bpf/abi.h`.
 const MAX_WORDS: usize = 2048;
@@ -44,6 +45,8 @@ pub struct OutsideStack {
     pub user: Vec<UserWord>,
     /// Why the unwinder stopped.
     pub end: StopReason,
+    /// The Java lock for which the thread waits.
+    pub lock: Option<Lock>,
 }
 
 /// `struct jp_outside` of `walker.c`.
@@ -68,7 +71,18 @@ struct RawWaiting {
     r13: u64,
     switches: u64,
     tid: u32,
-    i386: u32,
+    own_tid: u32,
+    i386: u64,
+}
+
+/// `struct jp_lock` of `bpf/abi.h`.
+#[repr(C)]
+#[derive(Default)]
+struct RawLock {
+    class: u64,
+    owner: u32,
+    kind: u16,
+    owner_kind: u16,
 }
 
 unsafe extern "C" {
@@ -78,6 +92,7 @@ unsafe extern "C" {
         leaf: u32,
         words: *mut u64,
         count: *mut u32,
+        lock: *mut RawLock,
     ) -> u32;
 }
 
@@ -102,24 +117,33 @@ pub fn unwind(
         memory: (&raw mut reader).cast(),
     };
     let SavedRegisters { ip, sp, fp, ax, bx, r13, i386 } = thread.registers;
-    let StillWaiting { tid, switches, .. } = *thread;
-    let start = RawWaiting { ip, sp, fp, ax, bx, r13, switches, tid, i386: i386.into() };
+    let StillWaiting { tid, own_tid, switches, .. } = *thread;
+    let start = RawWaiting { ip, sp, fp, ax, bx, r13, switches, tid, own_tid, i386: i386.into() };
     let leaf = match leaf {
         Leaf::User => 0,
         Leaf::Syscall => 1,
         Leaf::Fault => 2,
         Leaf::None => 3,
     };
-    let (mut words, mut count) = (vec![0; MAX_WORDS], 0);
+    let (mut words, mut count, mut lock) = (vec![0; MAX_WORDS], 0, RawLock::default());
     // SAFETY: all pointers are valid during the call. `words` has room for the most words that the unwinder writes. It
     // reads `pages` within their size only, and passes `memory` to `read_memory` only.
     let end = unsafe {
-        jp_walk_outside(&raw const outside, &raw const start, leaf, words.as_mut_ptr(), &raw mut count)
+        jp_walk_outside(
+            &raw const outside,
+            &raw const start,
+            leaf,
+            words.as_mut_ptr(),
+            &raw mut count,
+            &raw mut lock,
+        )
     };
     words.truncate(count as usize);
+    let RawLock { class, owner, kind, owner_kind } = lock;
     Some(OutsideStack {
         user: UserWord::parse(words.into_iter())?,
         end: StopReason::ALL.get(end as usize).copied()?,
+        lock: LockNumbers { class, owner, kind, owner_kind }.lock(),
     })
 }
 
@@ -158,7 +182,7 @@ mod tests {
     fn thread() -> StillWaiting {
         let registers =
             SavedRegisters { ip: 0x40_1000, sp: BASE - 64, fp: BASE, ..SavedRegisters::default() };
-        StillWaiting { tid: 1, switches: 1, registers }
+        StillWaiting { tid: 1, own_tid: 1, switches: 1, registers }
     }
 
     fn walked(frames: u64) -> (OutsideStack, u32) {

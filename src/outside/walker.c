@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "../../bpf/walk.h"
+#include "../../bpf/lock.h"
 
 /* Pages of unwind tables, and how to read the memory of the process. src/outside/mod.rs has the same struct. */
 struct jp_outside {
@@ -73,10 +74,10 @@ __u64 bpf_get_current_task(void)
 
 /*
  * Unwinds the user stack of a thread into `words`, which has room for JP_MAX_USER_WORDS. `leaf`: enum jp_leaf. Returns
- * the stop reason, and sets `count` to the number of words.
+ * the stop reason, and sets `count` to the number of words, and `lock` to the Java lock of the wait.
  */
 uint32_t jp_walk_outside(const struct jp_outside *from, const struct jp_waiting *start, uint32_t leaf, uint64_t *words,
-			 uint32_t *count)
+			 uint32_t *count, struct jp_lock *lock)
 {
 	/* The unwinder compares these with the address space, which was made for this program. */
 	static const struct jp_space none;
@@ -112,6 +113,8 @@ uint32_t jp_walk_outside(const struct jp_outside *from, const struct jp_waiting 
 	s->record.leaf = leaf;
 	begin_walk(s, &regs, &task, 1);
 	walk_frames(s);
+	find_lock(SLOT, 0, start->own_tid);
+	*lock = s->record.lock;
 	*count = s->n < JP_MAX_USER_WORDS ? s->n : JP_MAX_USER_WORDS;
 	memcpy(words, s->words, *count * sizeof(*words));
 	outside = NULL;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// How the thread waited for its lock, in the order of `JP_LOCKS` in `bpf/abi.h`, without `none`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     /// The thread entered a monitor: `synchronized`.
     Monitor,
@@ -19,7 +21,7 @@ impl LockKind {
 }
 
 /// A thread of the same process that had the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockOwner {
     /// The thread that woke the waiting one; its id in the initial PID namespace.
     Waker(u32),
@@ -27,8 +29,31 @@ pub enum LockOwner {
     Holder(u32),
 }
 
-/// The lock, as the BPF program found it at the end of the wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The numbers of a lock: `struct jp_lock` of `bpf/abi.h`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LockNumbers {
+    pub(crate) class: u64,
+    pub(crate) owner: u32,
+    pub(crate) kind: u16,
+    pub(crate) owner_kind: u16,
+}
+
+impl LockNumbers {
+    /// The lock; `None` if there is none.
+    pub(crate) fn lock(self) -> Option<Lock> {
+        let LockNumbers { class, owner, kind, owner_kind } = self;
+        let kind = *LockKind::ALL.get(usize::from(kind).checked_sub(1)?)?;
+        let owner = match owner_kind {
+            1 => Some(LockOwner::Waker(owner)),
+            2 => Some(LockOwner::Holder(owner)),
+            _ => None,
+        };
+        Some(Lock { kind, class, owner, class_name: None, owner_name: None })
+    }
+}
+
+/// The lock, as the BPF program found it at the end of the wait, or the loader during a wait that is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
     /// How the thread waited.
     pub kind: LockKind,
@@ -40,4 +65,19 @@ pub struct Lock {
     pub class_name: Option<Arc<str>>,
     /// The name of the owner's thread, once it was looked up.
     pub owner_name: Option<Arc<str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_has_a_class_and_an_owner() {
+        let lock = |kind, owner_kind| LockNumbers { class: 7, owner: 8, kind, owner_kind }.lock();
+        assert_eq!(LockNumbers::default().lock(), None);
+        assert_eq!((lock(4, 0), lock(u16::MAX, 1)), (None, None), "unknown kinds");
+        let owners = [0, 1, 2, 3].map(|owner| lock(1, owner).unwrap().owner);
+        assert_eq!(owners, [None, Some(LockOwner::Waker(8)), Some(LockOwner::Holder(8)), None]);
+        assert_eq!(lock(3, 1).map(|lock| (lock.kind, lock.class)), Some((LockKind::Park, 7)));
+    }
 }

@@ -5,7 +5,7 @@
 mod end;
 pub mod event;
 pub mod identity;
-mod lock;
+pub mod lock;
 pub mod stack;
 mod state;
 mod waiting;

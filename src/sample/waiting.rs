@@ -26,6 +26,8 @@ pub struct SavedRegisters {
 pub struct StillWaiting {
     /// Thread id in the initial pid namespace.
     pub tid: u32,
+    /// Thread id in its own pid namespace.
+    pub own_tid: u32,
     /// How often the thread had lost its CPU since it began. The number is the same as long as this wait lasts.
     pub switches: u64,
     /// Where unwinding begins.

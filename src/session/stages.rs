@@ -87,6 +87,7 @@ impl<'a> Stages<'a> {
         let mut stacks = self.world.take_in(&mut batch.window.stacks);
         self.world.readiness.clear();
         let end = WindowEnd { at: batch.end, ends_part };
+        self.stages.iter_mut().for_each(|stage| stage.on_arrival(&mut self.world, &mut stacks));
         for stage in &mut self.stages {
             let began = Instant::now();
             stage.on_window(&mut self.world, &mut stacks, end);

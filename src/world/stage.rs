@@ -28,6 +28,9 @@ pub(crate) trait Stage {
     /// Called with the events of processes, in the order of time. `world.processes` has applied them already.
     fn on_events(&mut self, _: &mut World, _: &[ProcessEvent]) {}
 
+    /// Called with the stacks of a window as they came, before any stage's `on_window`, to complete them.
+    fn on_arrival(&mut self, _: &mut World, _: &mut WindowStacks<'_>) {}
+
     /// Called with the stacks of a window, before their frames have names. A stage may cut off wrong frames.
     fn on_window(&mut self, _: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {}
 

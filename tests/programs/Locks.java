@@ -1,18 +1,26 @@
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Pairs of threads, each with a lock of its own: one thread has the lock and sleeps, the other one waits for it. So the
- * owner of a lock is always the other thread of the pair.
+ * owner of a lock is always the other thread of the pair. One more pair is in a deadlock.
  */
 public class Locks {
     static class Cache { }
 
     static class Index { }
 
+    static class Left { }
+
+    static class Right { }
+
     static final Object CACHE = new Cache();
     static final Object INDEX = new Index();
     static final Object BYTES = new byte[0];
     static final ReentrantLock LOCK = new ReentrantLock(true);
+    static final Object LEFT = new Left();
+    static final Object RIGHT = new Right();
+    static final CountDownLatch BOTH = new CountDownLatch(2);
     /** Keeps collectors at work, so that objects move. */
     static volatile Object garbage;
 
@@ -40,6 +48,21 @@ public class Locks {
             nap(ms);
         } finally {
             LOCK.unlock();
+        }
+    }
+
+    /** Takes the other lock when both threads have one: never. */
+    static void deadlock(Object own, Object other) {
+        synchronized (own) {
+            BOTH.countDown();
+            try {
+                BOTH.await();
+            } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+            }
+            synchronized (other) {
+                throw new IllegalStateException("no deadlock");
+            }
         }
     }
 
@@ -89,6 +112,8 @@ public class Locks {
         start("lock-user-two", () -> takeLock(12));
         start("news-reader", Locks::waitForNews);
         start("allocator", Locks::allocate);
+        start("deadlock-one", () -> deadlock(LEFT, RIGHT));
+        start("deadlock-two", () -> deadlock(RIGHT, LEFT));
         System.out.println("ready");
         System.in.read();
         System.exit(0);
