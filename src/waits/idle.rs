@@ -42,6 +42,7 @@ const JAVA: &[Rule] = &[
 #[rustfmt::skip]
 const NATIVE: &[Rule] = &[
     rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run"], &[]),
+    rule("JVM thread", &["JLI_Launch"], &["thread join"]),
     rule("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread"], &[]),
     rule("Tokio worker", &["tokio::runtime::scheduler::multi_thread::worker::Context::park*"], &[]),
     rule("Node worker", &["worker>uv_cond_wait"], &[]),
@@ -165,6 +166,9 @@ mod tests {
         assert_eq!(of(&task, "socket read"), None);
         assert_eq!(of(&[native("CheckpointerMain"), native("pg_fsync")], "disk sync"), None);
         assert_eq!(of(&[native("CheckpointerMain")], "event loop").as_deref(), Some("PostgreSQL"));
+        let launcher = [native("JLI_Launch"), native("CallJavaMainInNewThread")];
+        assert_eq!(of(&launcher, "thread join").as_deref(), Some("JVM thread"));
+        assert_eq!(of(&launcher, "disk read"), None);
         assert_eq!(
             of(&[native("main"), native("io_uring_enter")], "io_uring"),
             None,
