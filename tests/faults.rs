@@ -29,7 +29,7 @@ fn a_command_line_that_makes_no_sense_is_a_usage_error() {
         (vec!["-e", "cpu,cpu"], "--event cpu is given twice"),
         (
             vec!["-e", "page-faults", "-F", "99"],
-            "--frequency applies to the event cpu; for page-faults use --count N",
+            "--frequency applies to the events cpu and wait; for page-faults use --count N",
         ),
         (vec!["-e", "page-faults", "-c", "0"], "--count 0: use 1 or more"),
         (vec!["-d", "0"], "--duration 0: use more than 0"),

@@ -54,6 +54,7 @@ const NATIVE: &[Rule] = &[
 const JVM_THREADS: &[&str] = &[
     "VM Thread",
     "VM Periodic Tas*",
+    "DestroyJavaVM",
     "GC Thread#*",
     "G1 *",
     "C1 CompilerThre*",
