@@ -107,12 +107,20 @@ SEC("raw_tp/sched_process_exec") int on_exec(struct raw_args *ctx)
 SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u32 tid = BPF_CORE_READ(task, pid);
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = bpf_get_current_pid_tgid(), address;
+	struct thread_wait *w;
+	__u32 tid;
 
-	if (w && w->since && !w->woken && id >> 32 == BPF_CORE_READ(task, tgid)) {
-		w->woken_at = futex_address();
+	/* Most wakers are no owners of a lock: they cost no look at the map. */
+	if (id >> 32 != BPF_CORE_READ(task, tgid))
+		return 0;
+	address = futex_address();
+	if (!address)
+		return 0;
+	tid = BPF_CORE_READ(task, pid);
+	w = bpf_map_lookup_elem(&thread_waits, &tid);
+	if (w && w->since && !w->woken) {
+		w->woken_at = address;
 		w->waker = (__u32)id;
 	}
 	return 0;
