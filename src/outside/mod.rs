@@ -75,16 +75,6 @@ struct RawWaiting {
     i386: u64,
 }
 
-/// `struct jp_lock` of `bpf/abi.h`.
-#[repr(C)]
-#[derive(Default)]
-struct RawLock {
-    class: u64,
-    owner: u32,
-    kind: u16,
-    owner_kind: u16,
-}
-
 unsafe extern "C" {
     fn jp_walk_outside(
         from: *const RawOutside,
@@ -92,7 +82,7 @@ unsafe extern "C" {
         leaf: u32,
         words: *mut u64,
         count: *mut u32,
-        lock: *mut RawLock,
+        lock: *mut LockNumbers,
     ) -> u32;
 }
 
@@ -125,7 +115,7 @@ pub fn unwind(
         Leaf::Fault => 2,
         Leaf::None => 3,
     };
-    let (mut words, mut count, mut lock) = (vec![0; MAX_WORDS], 0, RawLock::default());
+    let (mut words, mut count, mut lock) = (vec![0; MAX_WORDS], 0, LockNumbers::default());
     // SAFETY: all pointers are valid during the call. `words` has room for the most words that the unwinder writes. It
     // reads `pages` within their size only, and passes `memory` to `read_memory` only.
     let end = unsafe {
@@ -139,11 +129,10 @@ pub fn unwind(
         )
     };
     words.truncate(count as usize);
-    let RawLock { class, owner, kind, owner_kind } = lock;
     Some(OutsideStack {
         user: UserWord::parse(words.into_iter())?,
         end: StopReason::ALL.get(end as usize).copied()?,
-        lock: LockNumbers { class, owner, kind, owner_kind }.lock(),
+        lock: lock.lock(),
     })
 }
 

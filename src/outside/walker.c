@@ -57,21 +57,6 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		       NULL;
 }
 
-long bpf_task_pt_regs(void *task)
-{
-	return (long)task;
-}
-
-void *bpf_get_current_task_btf(void)
-{
-	return NULL;
-}
-
-__u64 bpf_get_current_task(void)
-{
-	return 0;
-}
-
 /*
  * Unwinds the user stack of a thread into `words`, which has room for JP_MAX_USER_WORDS. `leaf`: enum jp_leaf. Returns
  * the stop reason, and sets `count` to the number of words, and `lock` to the Java lock of the wait.

@@ -30,6 +30,7 @@ pub enum LockOwner {
 }
 
 /// The numbers of a lock: `struct jp_lock` of `bpf/abi.h`.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LockNumbers {
     pub(crate) class: u64,

@@ -110,21 +110,6 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 		       NULL;
 }
 
-long bpf_task_pt_regs(void *task)
-{
-	return (long)task;
-}
-
-void *bpf_get_current_task_btf(void)
-{
-	return NULL;
-}
-
-__u64 bpf_get_current_task(void)
-{
-	return 0;
-}
-
 static struct content content_of(const char *path)
 {
 	struct content content = { NULL, 0 };
