@@ -124,7 +124,9 @@ fn a_process_that_holds_its_memory_lock_costs_its_own_names_only() {
     assert_eq!(cat.status.code(), Some(124), "the lock is free: this test would not test");
     let victim = Program::new("Shares").start(&jdk);
     let begun = Instant::now();
-    let profile = record_watching(&[pid, victim.pid()], 3, &["--all".to_owned()]);
+    // By pid: other tests, which run beside this one, have programs that are named `java`, too.
+    let pids = format!("{pid},{}", victim.pid());
+    let profile = record_watching(&[pid, victim.pid()], 3, &["-p".to_owned(), pids]);
     assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
     let of_dead = profile.folded.keep(|stack| stack[0] == "dead_fs");
     profile.assert_samples_of(&[pid], of_dead.total());

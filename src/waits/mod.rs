@@ -135,6 +135,16 @@ mod tests {
         );
         assert_eq!(reason(&["main", "pthread_mutex_lock", "__lll_lock_wait"]), "mutex");
         assert_eq!(reason(&["main"]), "futex");
+        let park = "java.util.concurrent.locks.LockSupport.park";
+        assert_eq!(reason(&["Shop.buy", park, "Unsafe_Park", "Parker::park", "pthread_cond_wait"]), "park");
+        assert_eq!(reason(&["Shop.buy", park, "pthread_cond_wait"]), "park", "no symbols of the JVM");
+        assert_eq!(reason(&["Shop.buy", park, "Unsafe_Park", "SafepointSynchronize::block"]), "safepoint");
+        let compiles =
+            ["InterpreterRuntime::frequency_counter_overflow", "CompileBroker::compile_method_base"];
+        assert_eq!(
+            reason(&[&["Shop.buy", park], &compiles[..], &["pthread_mutex_lock"]].concat()),
+            "JVM lock"
+        );
     }
 
     fn lock(kind: LockKind, class: &str) -> Lock {
@@ -174,6 +184,9 @@ mod tests {
         assert_eq!(leaf(&["A.b", "pthread_cond_wait"], &monitor), "[wait: monitor a.Cache]", "no symbols");
         assert_eq!(leaf(&["java.lang.Object.wait"], &monitor), "[wait: monitor a.Cache]", "notified");
         assert_eq!(leaf(&["java.lang.Thread.sleep"], &monitor), "[wait: timer]");
+        let compiles =
+            ["java.util.concurrent.locks.LockSupport.park", "InterpreterRuntime::frequency_counter_overflow"];
+        assert_eq!(leaf(&compiles, &lock(LockKind::Park, "a.Lock")), "[wait: JVM lock]");
         let parked = lock(LockKind::Park, "a.Lock");
         assert_eq!(leaf(&["ObjectMonitor::enter"], &parked), "[wait: monitor]");
         let nameless = Lock { class_name: None, ..monitor };

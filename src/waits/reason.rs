@@ -27,7 +27,7 @@ const FUTEX: &str = "futex";
 const USER_ROWS: &[Row] = &[
     ("timer", &["java.lang.Thread.sleep", "java.lang.Thread.sleep0", "java.lang.Thread.sleepNanos0", "JavaThread::sleep", "JavaThread::sleep_nanos", "os::sleep", "runtime.usleep"]),
     ("Object.wait", &["java.lang.Object.wait", "java.lang.Object.wait0", "ObjectMonitor::wait", "JVM_MonitorWait", "ObjectSynchronizer::wait"]),
-    ("monitor", &["ObjectMonitor::enter", "ObjectMonitor::EnterI", "ObjectMonitor::enter_internal", "ObjectMonitor::ReenterI", "ObjectMonitor::reenter_internal", "ObjectSynchronizer::enter", "InterpreterRuntime::monitorenter", "SharedRuntime::complete_monitor_locking_C"]),
+    ("monitor", &["ObjectMonitor::enter", "ObjectMonitor::EnterI", "ObjectMonitor::enter_internal", "ObjectMonitor::ReenterI", "ObjectMonitor::reenter_internal", "ObjectSynchronizer::enter", "InterpreterRuntime::monitorenter", "SharedRuntime::complete_monitor_locking_C", "SharedRuntime::monitor_enter_helper"]),
     ("park", &["jdk.internal.misc.Unsafe.park", "sun.misc.Unsafe.park", "java.util.concurrent.locks.LockSupport.park", "Parker::park", "Unsafe_Park"]),
     ("thread join", &["pthread_join", "__pthread_clockjoin_ex", "pthread_clockjoin_np", "std::thread::join", "pthread_timedjoin_np"]),
     ("condition variable", &["pthread_cond_wait", "pthread_cond_timedwait", "pthread_cond_clockwait", "__pthread_cond_wait", "__pthread_cond_timedwait", "___pthread_cond_wait", "___pthread_cond_timedwait64", "cnd_wait", "std::sys::sync::condvar::futex::Condvar::wait*"]),
@@ -35,6 +35,23 @@ const USER_ROWS: &[Row] = &[
     ("read-write lock", &["pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "__pthread_rwlock_rdlock", "__pthread_rwlock_wrlock", "___pthread_rwlock_rdlock", "___pthread_rwlock_wrlock"]),
     ("semaphore", &["sem_wait", "sem_timedwait", "sem_clockwait", "__new_sem_wait", "__new_sem_wait_slow64", "PyThread_acquire_lock_timed"]),
     ("barrier", &["pthread_barrier_wait", "__pthread_barrier_wait"]),
+    ("VM operation", &["VMThread::execute", "VMThread::wait_until_executed"]),
+    ("safepoint", &["SafepointSynchronize::block", "SafepointMechanism::process", "SafepointMechanism::block_or_handshake", "SafepointMechanism::process_if_requested_slow", "LinuxWaitBarrier::wait"]),
+    (JVM_LOCK, &["Mutex::lock", "Mutex::lock_without_safepoint_check", "Mutex::lock_contended", "Monitor::lock", "Monitor::lock_without_safepoint_check", "Monitor::ILock"]),
+];
+
+/// A lock or a condition of the JVM's own.
+const JVM_LOCK: &str = "JVM lock";
+
+/// Where compiled or interpreted code of Java enters HotSpot. Functions of Java above such a call do not wait: a thread
+/// can run `LockSupport.park` and ask for a compilation, which waits for a lock of the compiler.
+const ENTRIES: &[&str] = &[
+    "InterpreterRuntime::*",
+    "Runtime1::*",
+    "OptoRuntime::*",
+    "SharedRuntime::*",
+    "JVMCIRuntime::*",
+    "Deoptimization::*",
 ];
 
 #[rustfmt::skip]
@@ -188,14 +205,19 @@ fn of_futex(frames: &[Arc<Frame>]) -> &'static str {
     /// How many functions a wait may have between its own and the system call.
     const NEAR: usize = 16;
     let user = frames.iter().rev().skip_while(|frame| frame.kind == Kind::Kernel).take(NEAR);
-    let row = |frame: &Arc<Frame>| {
+    let mut of_libc = None;
+    for frame in user {
         let name = without_parameters(&frame.name);
-        USER_ROWS.iter().find(|(_, functions)| functions.iter().any(|known| matches(known, name)))
-    };
-    let mut near = user.filter_map(row).map(|(reason, _)| *reason).peekable();
-    let first = near.peek().copied().unwrap_or(FUTEX);
-    // HotSpot's waits end in condition variables: Java's name for them says more.
-    near.find(|reason| !OF_LIBC.contains(reason)).unwrap_or(first)
+        let is_one_of = |functions: &[&str]| functions.iter().any(|known| matches(known, name));
+        match USER_ROWS.iter().find(|(_, functions)| is_one_of(functions)).map(|(reason, _)| *reason) {
+            // HotSpot's waits end in condition variables: Java's name for them says more.
+            Some(reason) if OF_LIBC.contains(&reason) => _ = of_libc.get_or_insert(reason),
+            Some(reason) => return reason,
+            None if is_one_of(ENTRIES) => return JVM_LOCK,
+            None => {}
+        }
+    }
+    of_libc.unwrap_or(FUTEX)
 }
 
 /// What a wait for a futex is, if the JVM says for which lock the thread waits: a libjvm without symbols shows no
