@@ -334,7 +334,8 @@ struct jp_config {
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
 	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
 	__u8 by_cpu;         /* of waits: only those that end on a CPU in `wanted_cpus` */
-	__u8 pad[7];
+	__u8 wakers;         /* record the stacks of threads that end sampled waits */
+	__u8 pad[6];
 };
 
 /*
@@ -376,6 +377,11 @@ struct jp_record {
 	struct jp_key key;
 	char comm[JP_COMM_LEN];
 	struct jp_lock lock; /* in the hash of the stack, too */
+	/*
+	 * Of a wait: the id of the stack that ended it, in the hash of the stack, too; 0: the wait is not over, or wakers are
+	 * not recorded. Of such a stack, which has the event `wait`, the state `running` and no samples: its own id.
+	 */
+	__u64 waker;
 };
 
 /* A thread that waits still, with JP_END_unfinished: where the loader begins to unwind its user stack. */
@@ -422,7 +428,7 @@ struct jp_counters {
 
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 16, "jp_value");
-_Static_assert(sizeof(struct jp_record) == 104, "jp_record");
+_Static_assert(sizeof(struct jp_record) == 112, "jp_record");
 _Static_assert(sizeof(struct jp_waiting) == 72, "jp_waiting");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");

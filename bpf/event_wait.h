@@ -21,6 +21,7 @@
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
+#include "waker.h"
 
 /* The argument of raw tracepoints: a word for each argument of the tracepoint. */
 struct raw_args {
@@ -51,6 +52,7 @@ static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u3
 		add_untimed();
 	w->woken = woken ? now : 0;
 	w->woken_at = 0;
+	w->waker_stack = 0;
 	w->state = state;
 	w->queued = JP_STATE_runnable;
 	*(volatile __u64 *)&w->since = now;
@@ -112,17 +114,19 @@ SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
 	__u32 tid;
 
 	/* Most wakers are no owners of a lock: they cost no look at the map. */
-	if (id >> 32 != BPF_CORE_READ(task, tgid))
-		return 0;
-	address = futex_address();
-	if (!address)
+	address = id >> 32 == BPF_CORE_READ(task, tgid) ? futex_address() : 0;
+	if (!address && !config.wakers)
 		return 0;
 	tid = BPF_CORE_READ(task, pid);
 	w = bpf_map_lookup_elem(&thread_waits, &tid);
-	if (w && w->since && !w->woken) {
+	if (!w || !w->since || w->woken)
+		return 0;
+	if (address) {
 		w->woken_at = address;
 		w->waker = (__u32)id;
 	}
+	if (config.wakers)
+		record_waker(ctx, w, tid);
 	return 0;
 }
 
@@ -186,6 +190,7 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 		if (part->asleep_samples)
 			find_lock(t.s->walk.slot, part->woken_at && part->woken_at == futex_address() ? part->waker : 0,
 				  own_tid(task));
+		note_waker(t.s, part);
 		identify(t.s, task, JP_EVENT_wait);
 	}
 	count_part(&t, part, t.s->n, period);

@@ -175,7 +175,7 @@ static __always_inline __u32 holder_of(struct walk *w, const struct jp_vm_locks 
 /*
  * Writes the lock for which a thread waited, whose stack is in the scratch, into the record, and into the hash of the
  * stack. `tid` is the thread's id in its own pid namespace, `waker` the thread of the process that ended the wait, or 0.
- * A global function, see find_range.
+ * Returns 1 if a collection hides the lock. A global function, see find_range.
  */
 __attribute__((noinline)) int find_lock(__u32 slot, __u32 waker, __u32 tid)
 {
@@ -197,7 +197,7 @@ __attribute__((noinline)) int find_lock(__u32 slot, __u32 waker, __u32 tid)
 	if (!thread || jvm_tid(&s->walk, l, thread) != tid)
 		return 0;
 	if (is_heap_busy(&s->walk, l))
-		return 0;
+		return 1;
 	monitor = word_at(&s->walk, thread + l->pending);
 	if (!monitor) {
 		monitor = word_at(&s->walk, thread + l->waiting);
@@ -208,7 +208,7 @@ __attribute__((noinline)) int find_lock(__u32 slot, __u32 waker, __u32 tid)
 		return 0;
 	if (is_heap_busy(&s->walk, l)) {
 		lock->class = 0;
-		return 0;
+		return 1;
 	}
 	if (kind == JP_LOCK_monitor && !waker)
 		holder = holder_of(&s->walk, l, thread, monitor);

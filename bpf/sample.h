@@ -126,6 +126,7 @@ static __always_inline void finish_words(struct scratch *s, __u32 kernel_words)
 	s->record.user_words = s->n - kernel_words;
 	s->record.end = s->end;
 	__builtin_memset(&s->record.lock, 0, sizeof(s->record.lock));
+	s->record.waker = 0;
 	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | kernel_words);
 }
 

@@ -37,6 +37,7 @@ struct thread_wait {
 	__u64 woken_at;
 	__u32 waker;
 	__u32 pad;
+	__u64 waker_stack; /* the id of the stack that ended the wait (jp_record.waker); 0: not recorded */
 };
 
 /*
@@ -156,8 +157,9 @@ struct wait_part {
 	__u64 queued;        /* after it */
 	__u64 asleep_samples;
 	__u64 queued_samples;
-	__u64 woken_at;      /* these two as in struct thread_wait */
+	__u64 woken_at;      /* these three as in struct thread_wait */
 	__u32 waker;
+	__u64 waker_stack;
 };
 
 /*
@@ -172,6 +174,7 @@ static __always_inline void copy_wait(struct wait_part *part, struct thread_wait
 	part->queued_state = w->queued;
 	part->woken_at = w->woken_at;
 	part->waker = w->waker;
+	part->waker_stack = w->waker_stack;
 }
 
 /* Moves the thread along its timeline by its wait until `now`. `atomics`: the kernel has those of atomic.h. */

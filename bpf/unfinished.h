@@ -18,6 +18,7 @@
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
+#include "waker.h"
 
 /* The CPU on which a thread ran last, or for which it queues. */
 static __always_inline __u32 cpu_of(struct task_struct *task)
@@ -120,6 +121,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	if (!samples || !find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
 		return 0;
 	record_waiting(t.s, task, tid);
+	note_waker(t.s, &part);
 	bpf_probe_read_kernel(t.s->record.comm, sizeof(t.s->record.comm), task->comm);
 	identify_task(t.s, task, (__u64)tgid << 32 | tid, JP_EVENT_wait);
 	count_part(&t, &part, t.s->n, control->period);

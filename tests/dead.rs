@@ -229,6 +229,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
         user: vec![UserWord::Leaf(1 << 40)],
         waiting: None,
         lock: None,
+        waker: None,
     };
     symbolizer.symbolize(&[stack], &mut Generated).remove(0).frames.first().and_then(|frame| frame.unknown)
 }

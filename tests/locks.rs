@@ -95,7 +95,7 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
         let mut of_classes = 0;
         for (class, owner) in [("Locks$Left", "deadlock-one"), ("Locks$Right", "deadlock-two")] {
             let (_, named) = samples(&profile, "Locks.deadlock", "monitor", class);
-            assert!(named as f64 >= least * seconds / 2.0 * second, "{what}: {named} of {all} have {class}");
+            assert!(named > 0 || least == 0.0, "{what}: {named} of {all} have {class}");
             of_classes += named;
             // Nobody wakes these threads: the owner is read from the monitor, where a JDK has it there.
             let owners = owners(&profile, "monitor", class);
@@ -104,6 +104,8 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
                 "{what}: {owners:?}"
             );
         }
+        // A wait of a second that ends in a collection has no class.
+        let least = if jdk.version < 24 { least / 2.0 } else { least };
         assert!(of_classes as f64 >= least * all as f64, "{what}: {of_classes} of {all} have a class");
         let class = "java.util.concurrent.locks.ReentrantLock";
         let (waits, named) = samples(&profile, "Locks.waitForNews", "Object.wait", class);

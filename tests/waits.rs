@@ -326,11 +326,12 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     let program = Program::new("Waits").dont_inline("Waits.*");
     let target = program.start(&Jdk::host());
     let pid = target.pid().to_string();
-    let profile = while_sampling(&[], &["-p", &pid, "-e", "wait", "--idle"], || {
+    let profile = while_sampling(&[], &["-p", &pid, "-e", "wait", "--idle", "--wakers"], || {
         std::thread::sleep(std::time::Duration::from_secs(4));
     });
+    let folded = profile.folded.without_wakers();
     let leaf = |function: &str, leaf: &str| {
-        profile.folded.count(|frames| {
+        folded.count(|frames| {
             frames.iter().any(|f| testkit::folded::is(f, function)) && frames.last().unwrap() == leaf
         })
     };
@@ -349,11 +350,24 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     let hung = leaf("Waits.waitForEver", "[wait: park java.util.concurrent.CountDownLatch$Sync]") as f64;
     assert!(hung > 3.8 * second, "{hung}\n{}", profile.folded.top(16));
     // Threads of the JVM itself, which wait during the whole run, are idle by their own functions or names.
-    let waits = |reason: &str| profile.folded.count(|frames| frames.last().unwrap() == reason) as f64;
+    let waits = |reason: &str| folded.count(|frames| frames.last().unwrap() == reason) as f64;
     assert!(waits("[wait: futex]") < 0.02 * profile.folded.total() as f64, "{}", profile.folded.top(16));
     let idle = leaf("java.util.concurrent.ThreadPoolExecutor.getTask", "[idle: thread pool]") as f64;
     assert!(idle > second, "{idle}\n{}", profile.folded.top(16));
     assert!(!profile.report["waits"]["idle"].as_array().unwrap().is_empty());
+    // Who gives a lock back ends the wait for it. A timer comes with an interrupt, whatever that interrupts.
+    for (function, leaf, waker) in [
+        ("Waits.enterMonitor", "[wait: monitor java.lang.Object]", "Waits.enterMonitor_[w]"),
+        (
+            "Waits.takeLock",
+            "[wait: park java.util.concurrent.locks.ReentrantLock$FairSync]",
+            "Waits.takeLock_[w]",
+        ),
+        ("Waits.takeLock", "[wait: timer]", "[interrupt]"),
+    ] {
+        let share = profile.folded.woken_by(function, leaf, waker);
+        assert!(share > 0.95, "{share} of {function} {leaf} by {waker}\n{}", profile.folded.top(16));
+    }
 }
 
 /// A thread whose cgroup has used up its quota is throttled, for as long as the kernel says.

@@ -10,7 +10,7 @@ use crate::process::hierarchy::Hierarchy;
 use crate::sample::lock::LockNumbers;
 use crate::sample::{
     Event, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
-    ThreadState, UserWord,
+    ThreadState, UserWord, WakerId,
 };
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
@@ -76,6 +76,7 @@ struct Record {
     key: Key,
     comm: [u8; 16],
     lock: LockRecord,
+    waker: u64,
 }
 
 /// `struct jp_lock`.
@@ -154,7 +155,7 @@ const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
 const _: () = assert!(size_of::<Value>() == 16);
 const _: () = assert!(size_of::<Waiting>() == 72 && offset_of!(Waiting, tid) == 56);
 const _: () =
-    assert!(size_of::<Record>() == 104 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
+    assert!(size_of::<Record>() == 112 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
 const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
 const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
 
@@ -262,6 +263,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
         user,
         waiting: waiting.map(Box::new),
         lock: record.lock.lock(),
+        waker: WakerId::new(record.waker),
     };
     Some((stack, record.window))
 }

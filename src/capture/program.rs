@@ -68,6 +68,8 @@ pub struct Filter {
     pub user: bool,
     /// Record kernel frames; without them stacks have only their user part.
     pub kernel: bool,
+    /// Record the stacks of threads and interrupts that end sampled waits.
+    pub wakers: bool,
 }
 
 /// The events to load, and the highest rate of samples, which determines the sizes of maps.
@@ -149,6 +151,7 @@ impl BpfProgram {
         config.threads = u8::from(filter.threads);
         config.user = u8::from(filter.user);
         config.kernel = u8::from(filter.kernel);
+        config.wakers = u8::from(filter.wakers);
 
         let skel = open.load().map_err(typed).context("loading the BPF program")?;
         let counts = [count_map(entries)?, count_map(entries)?];

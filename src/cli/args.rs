@@ -230,6 +230,11 @@ pub(super) struct Record {
     /// For the event wait. jbpf-prof knows thread pools, event loops and other waits for work; --idle-frame adds to them.
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub(super) idle_frame: Vec<String>,
+    /// Put the stack that ended a wait on top of the wait's own stack.
+    ///
+    /// For the event wait. The frame -- stands between them; the waker's stack is upside down, with its process last.
+    #[arg(long, help_heading = "Target", conflicts_with = "all_user")]
+    pub(super) wakers: bool,
     /// Include the profiler itself.
     #[arg(long, help_heading = "Target")]
     pub(super) include_self: bool,

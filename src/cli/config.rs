@@ -121,6 +121,7 @@ fn settings(
         kernel: !record.all_user,
         idle: record.idle,
         idle_frames: record.idle_frame,
+        wakers: record.wakers,
         include_self: record.include_self,
         per_thread: record.per_thread || needs.threads,
         seconds: needs.seconds,

@@ -291,6 +291,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         kernel: true,
         idle: false,
         idle_frames: config.idle_frames.clone(),
+        wakers: false,
         include_self: false,
         per_thread: false,
         seconds: false,

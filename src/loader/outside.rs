@@ -68,7 +68,7 @@ impl Outside {
         }
         for (stack, _) in stacks {
             if let Some(known) = WaitId::of(stack).and_then(|wait| self.known.get(&wait)) {
-                let OutsideStack { user, end, lock } = known.clone();
+                let OutsideStack { user, end, lock, lock_is_hidden: _ } = known.clone();
                 (stack.user, stack.end, stack.lock, stack.waiting) = (user, end, lock, None);
             }
         }

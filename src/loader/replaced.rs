@@ -113,6 +113,7 @@ mod tests {
             ],
             waiting: None,
             lock: None,
+            waker: None,
         };
         let cut = replaced.cut(&mut stack, || None);
         assert_eq!(cut, stack.end == StopReason::NoTable);

@@ -95,6 +95,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
         user,
         waiting: None,
         lock: None,
+        waker: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Names of frames in text: writing and parsing the conventions of folded stacks.
 
 use crate::profile::frames::{FrameTable, Symbol};
+use crate::profile::kind::waker;
 use crate::profile::stripped::file_of_block;
 use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, UnknownReason};
@@ -58,7 +59,9 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
         text = "[lost?]".to_owned();
     }
     text = seen(&text);
-    text.push_str(symbol.kind.facts().suffix);
+    if symbol.kind != Kind::Waker || !waker::MARKERS.contains(&text.as_str()) {
+        text.push_str(symbol.kind.facts().suffix);
+    }
     guard(text)
 }
 
@@ -99,6 +102,8 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
     let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
     let (kind, name) = if let Some(kind) = wait(text) {
         (kind, text)
+    } else if at > 1 && waker::MARKERS.contains(&text) {
+        (Kind::Waker, text)
     } else if let Some(name) = thread(text, at) {
         (Kind::Thread, name)
     } else if let Some(name) = cut("_[j]") {
@@ -109,6 +114,8 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         (Kind::JavaInterpreted, name)
     } else if let Some(name) = cut("_[k]") {
         (Kind::Kernel, name)
+    } else if let Some(name) = cut("_[w]") {
+        (Kind::Waker, name)
     } else {
         (guess(text, at), text)
     };

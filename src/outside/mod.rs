@@ -47,6 +47,8 @@ pub struct OutsideStack {
     pub end: StopReason,
     /// The Java lock for which the thread waits.
     pub lock: Option<Lock>,
+    /// Whether a collection hides the lock now: the heap's objects are moving.
+    pub lock_is_hidden: bool,
 }
 
 /// `struct jp_outside` of `walker.c`.
@@ -83,6 +85,7 @@ unsafe extern "C" {
         words: *mut u64,
         count: *mut u32,
         lock: *mut LockNumbers,
+        hidden: *mut u32,
     ) -> u32;
 }
 
@@ -115,7 +118,7 @@ pub fn unwind(
         Leaf::Fault => 2,
         Leaf::None => 3,
     };
-    let (mut words, mut count, mut lock) = (vec![0; MAX_WORDS], 0, LockNumbers::default());
+    let (mut words, mut count, mut lock, mut hidden) = (vec![0; MAX_WORDS], 0, LockNumbers::default(), 0);
     // SAFETY: all pointers are valid during the call. `words` has room for the most words that the unwinder writes. It
     // reads `pages` within their size only, and passes `memory` to `read_memory` only.
     let end = unsafe {
@@ -126,6 +129,7 @@ pub fn unwind(
             words.as_mut_ptr(),
             &raw mut count,
             &raw mut lock,
+            &raw mut hidden,
         )
     };
     words.truncate(count as usize);
@@ -133,6 +137,7 @@ pub fn unwind(
         user: UserWord::parse(words.into_iter())?,
         end: StopReason::ALL.get(end as usize).copied()?,
         lock: lock.lock(),
+        lock_is_hidden: hidden != 0,
     })
 }
 

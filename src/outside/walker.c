@@ -59,10 +59,11 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 
 /*
  * Unwinds the user stack of a thread into `words`, which has room for JP_MAX_USER_WORDS. `leaf`: enum jp_leaf. Returns
- * the stop reason, and sets `count` to the number of words, and `lock` to the Java lock of the wait.
+ * the stop reason, and sets `count` to the number of words, `lock` to the Java lock of the wait, and `hidden` to 1 if a
+ * collection hides the lock now.
  */
 uint32_t jp_walk_outside(const struct jp_outside *from, const struct jp_waiting *start, uint32_t leaf, uint64_t *words,
-			 uint32_t *count, struct jp_lock *lock)
+			 uint32_t *count, struct jp_lock *lock, uint32_t *hidden)
 {
 	/* The unwinder compares these with the address space, which was made for this program. */
 	static const struct jp_space none;
@@ -98,7 +99,7 @@ uint32_t jp_walk_outside(const struct jp_outside *from, const struct jp_waiting 
 	s->record.leaf = leaf;
 	begin_walk(s, &regs, &task, 1);
 	walk_frames(s);
-	find_lock(SLOT, 0, start->own_tid);
+	*hidden = find_lock(SLOT, 0, start->own_tid);
 	*lock = s->record.lock;
 	*count = s->n < JP_MAX_USER_WORDS ? s->n : JP_MAX_USER_WORDS;
 	memcpy(words, s->words, *count * sizeof(*words));

@@ -94,6 +94,8 @@ pub struct Settings {
     pub idle: bool,
     /// Patterns of functions: a thread that waits below one is idle.
     pub idle_frames: Vec<String>,
+    /// Whether waits have the stack that ended them.
+    pub wakers: bool,
     /// Whether the profiler itself is shown.
     pub include_self: bool,
     /// Whether stacks have a frame for their thread.
@@ -146,6 +148,7 @@ impl Settings {
             kernel: true,
             idle: false,
             idle_frames: Vec::new(),
+            wakers: false,
             include_self: false,
             per_thread: false,
             seconds: false,

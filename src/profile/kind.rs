@@ -33,10 +33,24 @@ pub enum Kind {
     Blocked,
     /// Not code: a thread that could run and had no CPU: `[runnable]`, `[throttled]`.
     Queued,
+    /// Above the leaf of a wait: the stack that ended the wait, leaf first, after the frame `--`.
+    Waker,
     /// Not code: `[truncated]`, `[lost]` and similar frames.
     Marker,
     /// A frame without a known name; [`Frame::unknown`](super::Frame::unknown) has the reason.
     Unknown,
+}
+
+/// Frames of [`Kind::Waker`] that stand for no code.
+pub mod waker {
+    /// Between a wait and its waker.
+    pub const SEPARATOR: &str = "--";
+    /// In place of the waker's process: an interrupt ended the wait.
+    pub const INTERRUPT: &str = "[interrupt]";
+    /// In place of the waker.
+    pub const UNKNOWN: &str = "[waker unknown]";
+    /// All such frames.
+    pub const MARKERS: [&str; 3] = [SEPARATOR, INTERRUPT, UNKNOWN];
 }
 
 /// The producer of the code.
@@ -96,7 +110,7 @@ pub struct KindFacts {
 
 impl Kind {
     /// Every kind, in the order of legends.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Java,
         Kind::JavaInlined,
         Kind::JavaInterpreted,
@@ -110,6 +124,7 @@ impl Kind {
         Kind::Wait,
         Kind::Blocked,
         Kind::Queued,
+        Kind::Waker,
         Kind::Marker,
         Kind::Process,
         Kind::Thread,
@@ -135,6 +150,7 @@ impl Kind {
             Kind::Wait => (O::NotCode, Compiled, false, "wait", "", "sleeping", "", "", 0x7f_a8_e8),
             Kind::Blocked => (O::NotCode, Compiled, false, "blocked", "", "blocked", "", "", 0x6c_5c_c8),
             Kind::Queued => (O::NotCode, Compiled, false, "queued", "", "no CPU", "", "", 0xe0_6c_b8),
+            Kind::Waker => (O::NotCode, Compiled, false, "waker", "_[w]", "waker", "", "", 0xd9_c8_a8),
             Kind::Marker => (O::NotCode, Compiled, false, "marker", "", "", "", "", 0xc8_c8_c8),
             Kind::Process => (O::NotCode, Compiled, false, "process", "", "", "", "", 0xb4_c4_dc),
             Kind::Thread => (O::NotCode, Compiled, false, "thread", "", "", "", "", 0xcb_d6_e6),
@@ -145,10 +161,10 @@ impl Kind {
         KindFacts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
     }
 
-    /// Whether a frame of this kind says why a thread had no CPU: then it is the leaf, above the code that waited.
+    /// Whether a frame of this kind says why a thread had no CPU, or who woke it: it stands above the code that waited.
     #[must_use]
     pub fn is_wait(self) -> bool {
-        matches!(self, Kind::Wait | Kind::Blocked | Kind::Queued)
+        matches!(self, Kind::Wait | Kind::Blocked | Kind::Queued | Kind::Waker)
     }
 
     /// The producer of the code.

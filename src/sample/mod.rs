@@ -9,6 +9,7 @@ pub mod lock;
 pub mod stack;
 mod state;
 mod waiting;
+mod waker;
 pub mod word;
 
 pub use end::StopReason;
@@ -19,4 +20,5 @@ pub use lock::{Lock, LockKind, LockOwner};
 pub use stack::{Count, Leaf, Stack, StackKey};
 pub use state::ThreadState;
 pub use waiting::{SavedRegisters, StillWaiting};
+pub use waker::WakerId;
 pub use word::UserWord;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord};
+use super::{Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord, WakerId};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,9 +68,17 @@ pub struct Stack {
     pub waiting: Option<Box<StillWaiting>>,
     /// For which Java lock the thread waited; only of waits.
     pub lock: Option<Lock>,
+    /// Of a wait: the stack that ended it. Of such a stack: its own id.
+    pub waker: Option<WakerId>,
 }
 
 impl Stack {
+    /// Whether this is no sample, but the stack of a thread or an interrupt that ended a wait.
+    #[must_use]
+    pub fn is_waker(&self) -> bool {
+        self.key.event == Event::Wait && self.key.state == ThreadState::Running
+    }
+
     /// The kernel addresses to symbolize, leaf first: within the instruction that was running or calling.
     pub fn kernel_probes(&self) -> impl Iterator<Item = u64> + '_ {
         self.kernel.iter().enumerate().map(|(i, &pc)| if i == 0 { pc } else { pc.saturating_sub(1) })

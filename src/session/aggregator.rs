@@ -10,6 +10,7 @@ use super::part::RunPart;
 use super::sampler::{Batch, Totals};
 use super::tally::EventTally;
 use super::waiting::{Queue, Waiting};
+use super::wakers::Wakers;
 use crate::capture::{Counted, Window};
 use crate::process::comm::{self, MAX_KERNEL, fold_numbers};
 use crate::profile::frames::FrameId;
@@ -56,6 +57,31 @@ struct Shown {
     cut: bool,
 }
 
+/// The names of a stack's process and thread.
+struct OwnerNames {
+    process: Arc<str>,
+    thread: Arc<str>,
+    /// The stack has a frame for its thread.
+    per_thread: bool,
+    /// The thread's name may be truncated.
+    cut: bool,
+}
+
+impl OwnerNames {
+    /// The frames of process and thread. `tid`: 0 unless threads are counted one by one.
+    fn roots(&self, tid: u32) -> Vec<Frame> {
+        let mut roots = vec![Frame::named(Kind::Process, &*self.process)];
+        if self.per_thread {
+            let name = match tid {
+                0 => self.thread.to_string(),
+                tid => format!("{} tid={tid}", self.thread),
+            };
+            roots.push(Frame::named(Kind::Thread, name));
+        }
+        roots
+    }
+}
+
 /// The stack that was added last. The next stack reuses the frames that both have in common.
 #[derive(Default)]
 struct Last {
@@ -92,6 +118,7 @@ pub(super) struct Aggregator {
     /// Waits whose time was not measured.
     untimed: u64,
     waiting: Queue,
+    wakers: Wakers,
     /// When the last two windows ended, in time order.
     ends: [MonoNs; 2],
 }
@@ -105,6 +132,7 @@ impl Aggregator {
             cut_names: 0,
             untimed: 0,
             waiting: Queue::default(),
+            wakers: Wakers::default(),
             ends: [MonoNs::default(); 2],
         }
     }
@@ -149,19 +177,18 @@ impl Aggregator {
             self.part(number).note_end(number, before, end);
         }
         world.symbolizer.follow_kernel();
-        let (late, now): (Vec<_>, Vec<_>) =
-            counted.stacks.into_iter().partition(|(stack, _)| world.readiness.waits(stack.key.process.tgid));
-        let now = now.into_iter().map(|(stack, count)| Waiting { window: number, stack, count });
-        self.resolve(world, now.collect());
+        let (late, now) = self.waiting.late_and_ready(number, counted.stacks, &world.readiness);
+        self.resolve(world, now);
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
         let due = self.waiting.take_due(number, over, &world.readiness);
         self.resolve_each(world, due);
-        world.symbolizer.prefetch_interpreted(late.iter().map(|(stack, _)| stack));
+        world.symbolizer.prefetch_interpreted(late.iter().map(|one| &one.stack));
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some((number, totals));
             self.parts.push_back(RunPart::new(self.view.first));
         }
-        self.waiting.add(number, late);
+        self.waiting.add(late);
+        self.wakers.forget_old(number);
         let oldest = self.waiting.oldest().unwrap_or(end);
         world.processes.retire(oldest.min(self.ends[0]));
         world.symbolizer.evict_unused(&world.processes);
@@ -222,7 +249,14 @@ impl Aggregator {
     }
 
     /// Symbolizes stacks of one part and adds them to it, each in its own window.
-    fn resolve(&mut self, world: &mut World, mut counted: Vec<Waiting>) {
+    fn resolve(&mut self, world: &mut World, counted: Vec<Waiting>) {
+        // Waits refer to the stacks that ended them.
+        let (wakers, others): (Vec<_>, Vec<_>) = counted.into_iter().partition(|one| one.stack.is_waker());
+        self.resolve_all(world, wakers);
+        self.resolve_all(world, others);
+    }
+
+    fn resolve_all(&mut self, world: &mut World, mut counted: Vec<Waiting>) {
         // Sorted, neighbours share most of their frames, so that each lookup serves several stacks.
         counted.sort_unstable_by(|Waiting { stack: a, .. }, Waiting { stack: b, .. }| {
             owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
@@ -244,6 +278,10 @@ impl Aggregator {
     /// Adds a stack whose frames are in `last`.
     fn add(&mut self, world: &mut World, stack: &Stack, count: Count, last: &mut Last, window: u64) {
         let event = stack.key.event;
+        if let Some(waker) = stack.waker.filter(|_| stack.is_waker()) {
+            let roots = self.owner_names(world, stack, false).roots(stack.key.tid);
+            return self.wakers.keep(waker, window, roots, &last.frames);
+        }
         let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
         if waits {
             self.part(window).tally.of(event).idle += count.ticks;
@@ -269,6 +307,7 @@ impl Aggregator {
         };
         self.cut_names += if cut { count.ticks } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
+        let above = self.wakers.above(stack);
         let profile = &mut self.part(window).profile;
         let shown = last.frames.len() - wait.as_ref().map_or(0, |wait| wait.cut);
         let known = last.path.len() - last.roots;
@@ -278,8 +317,12 @@ impl Aggregator {
         let node = match wait {
             None => profile.stack_of(path),
             Some(wait) => {
-                let leaf = profile.intern_frame(&Arc::new(wait.leaf(stack.key.state)));
-                profile.stack_of(&[path, &[leaf]].concat())
+                let leaf = Arc::new(wait.leaf(stack.key.state));
+                let mut path = path.to_vec();
+                for frame in std::iter::once(leaf).chain(above) {
+                    path.push(profile.intern_frame(&frame));
+                }
+                profile.stack_of(&path)
             }
         };
         profile.add_in(second, node, labels, event, Weight { count: count.ticks, value: count.weight });
@@ -295,29 +338,12 @@ impl Aggregator {
         window: u64,
     ) -> (LabelsId, bool) {
         let id = stack.key.process;
-        let process = match (id.is_idle(), waits) {
-            (false, _) => world.process_name(stack),
-            (true, true) => "[idle]".to_owned(),
-            (true, false) => "[interrupts while idle]".to_owned(),
-        };
-        let named = self.view.per_thread && !id.is_idle();
-        let whole_name = world.thread_names.of(stack).filter(|_| named).cloned();
-        let cut = named && whole_name.is_none() && stack.comm.len() >= MAX_KERNEL;
-        let thread = whole_name.unwrap_or_else(|| {
-            let thread = comm::text(&stack.comm);
-            if self.view.raw_threads { thread } else { fold_numbers(&thread) }.into()
-        });
-        let mut root = vec![Frame::named(Kind::Process, process.as_str())];
-        if named {
-            let name = match stack.key.tid {
-                0 => thread.to_string(),
-                tid => format!("{thread} tid={tid}"),
-            };
-            root.push(Frame::named(Kind::Thread, name));
-        }
+        let names = self.owner_names(world, stack, waits);
+        let root = names.roots(stack.key.tid);
+        let OwnerNames { process, thread, cut, .. } = names;
         let labels = Labels {
             pid: id.tgid,
-            process: process.into(),
+            process,
             thread,
             tid: stack.key.tid,
             cgroup: stack.key.cgroup,
@@ -329,5 +355,23 @@ impl Aggregator {
         let labels = profile.intern_labels(&labels);
         last.show(roots, Shown { owner: owner(stack), waits, labels, cut });
         (labels, cut)
+    }
+
+    /// The names of a stack's process and thread. `waits`: the CPU was idle.
+    fn owner_names(&self, world: &mut World, stack: &Stack, waits: bool) -> OwnerNames {
+        let id = stack.key.process;
+        let process = match (id.is_idle(), waits) {
+            (false, _) => world.process_name(stack),
+            (true, true) => "[idle]".to_owned(),
+            (true, false) => "[interrupts while idle]".to_owned(),
+        };
+        let per_thread = self.view.per_thread && !id.is_idle();
+        let whole_name = world.thread_names.of(stack).filter(|_| per_thread).cloned();
+        let cut = per_thread && whole_name.is_none() && stack.comm.len() >= MAX_KERNEL;
+        let thread = whole_name.unwrap_or_else(|| {
+            let thread = comm::text(&stack.comm);
+            if self.view.raw_threads { thread } else { fold_numbers(&thread) }.into()
+        });
+        OwnerNames { process: process.into(), thread, per_thread, cut }
     }
 }

@@ -17,6 +17,7 @@ mod tally;
 mod targets_stage;
 mod wait_tally;
 mod waiting;
+mod wakers;
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -171,6 +172,7 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         threads: settings.per_thread,
         user: settings.user,
         kernel: settings.kernel,
+        wakers: settings.wakers,
     };
     CaptureOptions { events: settings.events.clone(), filter, btf: settings.btf.clone() }
 }

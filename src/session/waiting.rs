@@ -1,9 +1,9 @@
 //! Queue of JVM stacks. A stack waits until its JVM has reported compiled code, and then until a batch is full.
 //! Neighbours in a larger batch share more frames, and one second at 99 Hz has few stacks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::sample::{Count, MonoNs, ProcessId, Stack, WakerId};
 use crate::symbolize::CHUNK;
 use crate::world::Readiness;
 
@@ -17,11 +17,14 @@ pub(super) struct Waiting {
     pub(super) window: u64,
     pub(super) stack: Stack,
     pub(super) count: Count,
+    /// The process of the stack that ended the wait, if its names are late.
+    pub(super) waker: Option<u32>,
 }
 
 impl Waiting {
-    fn tgid(&self) -> u32 {
-        self.stack.key.process.tgid
+    /// The processes whose names the stack needs.
+    fn tgids(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.stack.key.process.tgid).chain(self.waker)
     }
 }
 
@@ -29,21 +32,40 @@ impl Waiting {
 pub(super) struct Queue(Vec<Waiting>);
 
 impl Queue {
-    pub(super) fn add(&mut self, window: u64, counted: Vec<(Stack, Count)>) {
-        self.0.extend(counted.into_iter().map(|(stack, count)| Waiting { window, stack, count }));
+    /// Makes two lists of a window's stacks: those that must wait for names, and the others.
+    pub(super) fn late_and_ready(
+        &self,
+        window: u64,
+        stacks: Vec<(Stack, Count)>,
+        readiness: &Readiness,
+    ) -> (Vec<Waiting>, Vec<Waiting>) {
+        let wakers = self.0.iter().map(|one| &one.stack).chain(stacks.iter().map(|(stack, _)| stack));
+        let wakers = wakers.filter(|stack| stack.is_waker() && readiness.waits(stack.key.process.tgid));
+        let late: HashMap<WakerId, u32> =
+            wakers.filter_map(|stack| Some((stack.waker?, stack.key.process.tgid))).collect();
+        let all = stacks.into_iter().map(|(stack, count)| {
+            let waker = stack.waker.and_then(|waker| late.get(&waker)).copied();
+            Waiting { window, stack, count, waker }
+        });
+        all.partition(|one| one.tgids().any(|tgid| readiness.waits(tgid)))
+    }
+
+    pub(super) fn add(&mut self, counted: Vec<Waiting>) {
+        self.0.extend(counted);
     }
 
     /// Takes the stacks that are due when `window` has come. `over`: the last window of a part whose outcome waits for
     /// its stacks.
     pub(super) fn take_due(&mut self, window: u64, over: Option<u64>, readiness: &Readiness) -> Vec<Waiting> {
         // A JVM reports compiled code up to a window late.
-        let is_ripe = |one: &Waiting| one.window < window && !readiness.is_undecided(one.tgid());
+        let is_ripe =
+            |one: &Waiting| one.window < window && !one.tgids().any(|tgid| readiness.is_undecided(tgid));
         let is_old = |one: &Waiting| window - one.window >= MOST_WINDOWS;
         let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
         let is_over = |one: &Waiting| over.is_some_and(|last| one.window <= last);
         let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
         // A JVM that has ended reports no further code.
-        let is_due = |one: &Waiting| all || !readiness.waits(one.tgid());
+        let is_due = |one: &Waiting| all || !one.tgids().any(|tgid| readiness.waits(tgid));
         let (due, early) = ripe.into_iter().partition(is_due);
         self.0 = unripe;
         self.0.extend::<Vec<_>>(early);
@@ -88,13 +110,14 @@ mod tests {
         readiness
     }
 
-    fn stacks(tgid: u32, number: usize) -> Vec<(Stack, Count)> {
+    fn stacks(window: u64, tgid: u32, number: usize) -> Vec<Waiting> {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let key = StackKey { process, ..StackKey::default() };
         let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
         let (kernel, user) = (Vec::new(), Vec::new());
-        let stack = Stack { key, at, comm, leaf, end, kernel, user, waiting: None, lock: None };
-        vec![(stack, Count { ticks: 1, weight: 1 }); number]
+        let stack = Stack { key, at, comm, leaf, end, kernel, user, waiting: None, lock: None, waker: None };
+        let count = Count { ticks: 1, weight: 1 };
+        (0..number).map(|_| Waiting { window, stack: stack.clone(), count, waker: None }).collect()
     }
 
     /// How many stacks are due in each window from the second on, if each window adds `each` stacks.
@@ -103,7 +126,7 @@ mod tests {
         let mut due = Vec::new();
         for window in 1..=windows {
             due.push(queue.take_due(window, None, &readiness()).len());
-            queue.add(window, stacks(tgid, each));
+            queue.add(stacks(window, tgid, each));
         }
         due.split_off(1)
     }
@@ -120,9 +143,9 @@ mod tests {
     #[test]
     fn the_end_of_a_part_waits_for_jvms_only() {
         let mut queue = Queue::default();
-        queue.add(1, stacks(FOLLOWED, 10));
-        queue.add(1, stacks(OPEN, 10));
-        queue.add(2, stacks(FOLLOWED, 10));
+        queue.add(stacks(1, FOLLOWED, 10));
+        queue.add(stacks(1, OPEN, 10));
+        queue.add(stacks(2, FOLLOWED, 10));
         assert_eq!(queue.take_due(2, Some(1), &readiness()).len(), 10);
         assert!(queue.reaches_back_to(1), "one that is open");
         assert_eq!(queue.take_due(3, Some(1), &readiness()).len(), 0, "the next part's wait for each other");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use super::message::{ThreadToUnwind, WorkerResponse};
 use crate::jvm::vm::{Memory as _, ProcessMemory};
@@ -14,6 +15,10 @@ use crate::unwind::{CHUNK_PAGES, CHUNKS, PAGE};
 const MAX_PAGES: u64 = CHUNKS as u64 * CHUNK_PAGES as u64 * PAGE as u64;
 /// Pages of memory that are kept during a request: threads of one process share code, and the JVM's data.
 const MAX_KEPT: usize = 2048;
+/// How long to wait for the end of a collection before a lock is looked at again.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The most such pauses in one request: a process may be in a collection for long, or only say so.
+const MOST_PAUSES: u32 = 100;
 
 /// The memory of a process during one request.
 struct KeptMemory {
@@ -64,9 +69,19 @@ pub(super) fn unwind_threads(
     let pages = OutsidePages::new(&bytes, space);
     drop(bytes);
     let mut memory = KeptMemory { memory: ProcessMemory::new(memory), pages: HashMap::new() };
-    let mut read = |address: u64, buffer: &mut [u8]| memory.read(address, buffer);
-    let stacks: Vec<Option<OutsideStack>> =
-        threads.iter().map(|thread| unwind(&pages, &thread.waiting, thread.leaf, &mut read)).collect();
+    let mut pauses = 0;
+    let mut unwound = |thread: &ThreadToUnwind| loop {
+        let mut read = |address: u64, buffer: &mut [u8]| memory.read(address, buffer);
+        let stack = unwind(&pages, &thread.waiting, thread.leaf, &mut read);
+        if pauses == MOST_PAUSES || !stack.as_ref().is_some_and(|stack| stack.lock_is_hidden) {
+            return stack;
+        }
+        // The thread waits on, and the collection ends soon: its lock is read then, from memory as it is then.
+        pauses += 1;
+        std::thread::sleep(PAUSE);
+        memory.pages.clear();
+    };
+    let stacks: Vec<Option<OutsideStack>> = threads.iter().map(&mut unwound).collect();
     WorkerResponse::Unwound(stacks)
 }
 

@@ -96,7 +96,10 @@ impl WaitFilter {
             .collect();
         let mut by_node = vec![None; trie.len()];
         for node in trie.nodes() {
-            by_node[node.index()] = by_symbol[frames.symbol_of(profile.frame_of(node)) as usize];
+            // Above the frame of a wait is only its waker.
+            let below: Option<LeafWait> = by_node[trie.parent(node).index()];
+            let own = by_symbol[frames.symbol_of(profile.frame_of(node)) as usize];
+            by_node[node.index()] = below.or(own);
         }
         profile.retain(|leaf, labels| {
             let wait: Option<LeafWait> = by_node[leaf.index()];

@@ -138,6 +138,7 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack
         user: user.to_vec(),
         waiting: None,
         lock: None,
+        waker: None,
     }
 }
 

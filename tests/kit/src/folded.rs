@@ -52,6 +52,22 @@ impl Folded {
         Folded { stacks: self.stacks.iter().filter(|(frames, _)| wanted(frames)).cloned().collect() }
     }
 
+    /// The stacks of waits without the stacks that ended them.
+    pub fn without_wakers(&self) -> Folded {
+        let alone = |frames: &[String]| frames.iter().take_while(|frame| *frame != "--").cloned().collect();
+        Folded { stacks: self.stacks.iter().map(|(frames, count)| (alone(frames), *count)).collect() }
+    }
+
+    /// Of the waits with this leaf below a function that have ended, the share whose waker has this frame.
+    pub fn woken_by(&self, function: &str, leaf: &str, frame: &str) -> f64 {
+        let waits = self.keep(|frames| {
+            let Some(end) = frames.iter().position(|frame| frame == "--") else { return false };
+            let alone = &frames[..end];
+            alone.last().is_some_and(|last| last == leaf) && alone.iter().any(|frame| is(frame, function))
+        });
+        waits.share(|frames| frames.iter().skip_while(|frame| *frame != "--").any(|above| above == frame))
+    }
+
     /// The share of samples whose innermost frame outside the kernel has this name. Interrupts during a function count
     /// as the function's own time.
     pub fn self_share(&self, name: &str) -> f64 {

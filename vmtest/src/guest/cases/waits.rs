@@ -24,13 +24,19 @@ const REASONS: [(&str, &str); 5] = [
     ("take_mutex", "[wait: mutex]"),
     ("burn", RUNNABLE),
 ];
+/// Functions whose waits with this leaf were ended by such a frame.
+const WAKERS: [(&str, &str, &str); 3] = [
+    ("sleep_1ms", "[wait: timer]", "[interrupt]"),
+    ("read_answer", "[wait: pipe read]", "answer_[w]"),
+    ("take_mutex", "[wait: mutex]", "contend_[w]"),
+];
 const RUNNABLE: &str = "[runnable]";
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let program = path("waits");
     // The program waits for a file; this file exists already. Its output would be in the report.
     let command = format!("exec {program} /proc/self/exe {LENGTH_MS} '' end >{MEASURED}");
-    let line = ["-e", "wait", "-F", "99", "-d", "60", "--", "sh", "-c", &command];
+    let line = ["-e", "wait", "--wakers", "-F", "99", "-d", "60", "--", "sh", "-c", &command];
     let profile = profiler::record(&line)?;
     let (report, accounts) = (&profile.report, &profile.report["accounts"]);
     ensure!(report["event"] == "wait", "the report is of another event: {report}");
@@ -49,8 +55,9 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
         );
         found.figure(&function, sampled / ns);
     }
+    let folded = profile.folded.without_wakers();
     for (function, leaf) in REASONS {
-        let stacks = profile.folded.within(function);
+        let stacks = folded.within(function);
         let with = |leaf: &str| stacks.count(|frames| frames.last().is_some_and(|last| last == leaf));
         // After its wait a thread waits for a CPU, since three others share one.
         let (waiting, queued) = (with(leaf), if leaf == RUNNABLE { 0 } else { with(RUNNABLE) });
@@ -60,6 +67,11 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
             stacks.total(),
             stacks.top(5)
         );
+    }
+    for (function, leaf, waker) in WAKERS {
+        let share = profile.folded.woken_by(function, leaf, waker);
+        ensure!(share > 0.9, "{share} of {function} by {waker}:\n{}", profile.folded.within(function).top(5));
+        found.figure(waker, share);
     }
     found.figure("hung", hung()?);
     Ok(found)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
+/*
+ * Who ended a wait: the stack of the thread, or of the interrupt, that woke the waiting thread. Only wakers of waits that
+ * have a sample are recorded. Such a stack is a record without samples; records of waits refer to it.
+ */
+#ifndef JP_WAKER_H
+#define JP_WAKER_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "mix.h"
+#include "sample.h"
+#include "thread_wait.h"
+
+/* The id of a stack that was not recorded. */
+#define JP_WAKER_UNSEEN 1
+
+/* Whether the wait of a thread has a sample up to now. */
+static __always_inline bool has_sample(const struct thread_wait *w, __u32 tid, __u64 period)
+{
+	__u64 now = bpf_ktime_get_ns(), since = w->since, from = w->place;
+
+	return since && since < now && marks(marks_seed(w, tid), from, from + (now - since), period);
+}
+
+/* Records the stack of the current task, which wakes the thread of this entry. */
+static __always_inline void record_waker(void *ctx, struct thread_wait *w, __u32 tid)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct jp_wait_control *control = running_control();
+	struct taking t;
+
+	if (!control || (w->state != JP_STATE_sleeping && w->state != JP_STATE_blocked))
+		return;
+	if (!has_sample(w, tid, control->period))
+		return;
+	if (!find_counters(&t, JP_EVENT_wait, 0) || !find_scratch(&t, 0))
+		return;
+	/* An address in the kernel: the task is in a system call, or an interrupt came. */
+	t.s->regs.ip = ~0ULL;
+	if (walk(ctx, t.s, task)) {
+		identify(t.s, task, JP_EVENT_wait);
+		t.s->record.waker = mix(mix(t.s->hash, t.s->record.key.tgid), t.s->record.key.comm);
+		w->waker_stack = t.s->record.waker;
+		count(t.s, t.c, t.window, 0, 0);
+	}
+	give_back(t.s);
+}
+
+/* Writes the waker of a wait into the record, and into the hash of the stack. */
+static __always_inline void note_waker(struct scratch *s, const struct wait_part *part)
+{
+	if (!config.wakers || !part->woken)
+		return;
+	s->record.waker = part->waker_stack ? part->waker_stack : JP_WAKER_UNSEEN;
+	s->hash = mix(s->hash, s->record.waker);
+}
+
+#endif

@@ -1,0 +1,150 @@
+//! The stacks that ended waits (`--wakers`), as frames above the waits' own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::profile::kind::waker::{INTERRUPT, SEPARATOR, UNKNOWN};
+use crate::profile::{Frame, Kind, UnknownReason};
+use crate::sample::{Stack, ThreadState, WakerId};
+
+/// Windows for which a stack is kept: a thread may get its CPU, or its stack its names, long after it was woken.
+const KEPT_WINDOWS: u64 = 8;
+/// The most stacks that are kept. Waits that were ended by others say so.
+const MAX_KEPT: usize = 1 << 16;
+
+/// At the leaf of each waker: the profiler's program, and what calls it.
+const OWN: &[&str] = &["bpf_prog_", "bpf_trace_run", "__traceiter_sched_waking", "__bpf_trace_sched_wakeup"];
+
+/// Prefixes of the functions through which an interrupt enters the kernel (Linux 5.10 to 6.18). The code below them was
+/// only interrupted.
+const INTERRUPTS: &[&str] = &[
+    "asm_sysvec_",
+    "sysvec_",
+    "asm_common_interrupt",
+    "common_interrupt",
+    "asm_call_irq_on_stack",
+    "asm_exc_nmi",
+    "apic_timer_interrupt",
+    "ret_from_intr",
+    "el1_irq",
+    "el0_irq",
+    "el1h_64_irq",
+    "el0t_64_irq",
+    "el0t_32_irq",
+    "el1_interrupt",
+    "el0_interrupt",
+    "gic_handle_irq",
+];
+
+/// A stack that ended waits, as shown: its leaf first, its process last.
+struct Waker {
+    window: u64,
+    frames: Arc<[Arc<Frame>]>,
+}
+
+/// The stacks of the last windows that ended waits.
+#[derive(Default)]
+pub(super) struct Wakers {
+    by_id: HashMap<WakerId, Waker>,
+}
+
+impl Wakers {
+    /// Keeps the stack of a waker. `roots`: the frames of its process and thread. `frames`: the others, root first.
+    pub(super) fn keep(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
+        if let Some(known) = self.by_id.get_mut(&id) {
+            known.window = window;
+        } else if self.by_id.len() < MAX_KEPT {
+            self.by_id.insert(id, Waker { window, frames: shown(roots, frames) });
+        }
+    }
+
+    /// Forgets stacks that have ended no sampled wait for some windows.
+    pub(super) fn forget_old(&mut self, window: u64) {
+        self.by_id.retain(|_, waker| waker.window + KEPT_WINDOWS >= window);
+    }
+
+    /// The frames above the leaf of a wait; none if the wait is not over, or ended without a waker.
+    pub(super) fn above(&self, stack: &Stack) -> Vec<Arc<Frame>> {
+        let waited = matches!(stack.key.state, ThreadState::Sleeping | ThreadState::Blocked);
+        let Some(id) = stack.waker.filter(|_| waited) else { return Vec::new() };
+        let above = |name: &str| Arc::new(Frame::named(Kind::Waker, name));
+        let separator = std::iter::once(above(SEPARATOR));
+        match self.by_id.get(&id) {
+            Some(waker) => separator.chain(waker.frames.iter().cloned()).collect(),
+            None => separator.chain([above(UNKNOWN)]).collect(),
+        }
+    }
+}
+
+fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Arc<[Arc<Frame>]> {
+    let is_kernel = |frame: &Frame| frame.kind == Kind::Kernel;
+    let is_own = |frame: &&Arc<Frame>| {
+        let is_named_so = OWN.iter().any(|prefix| frame.name.starts_with(prefix));
+        (is_kernel(frame) && is_named_so) || frame.unknown == Some(UnknownReason::NotKernelText)
+    };
+    let own = frames.iter().rev().take_while(is_own).count();
+    let frames = &frames[..frames.len() - own];
+    let hides_kernel = frames.last().is_some_and(|leaf| leaf.unknown == Some(UnknownReason::KernelHidden));
+    let is_interrupt = |frame: &Arc<Frame>| {
+        is_kernel(frame) && INTERRUPTS.iter().any(|prefix| frame.name.starts_with(prefix))
+    };
+    let interrupt = frames.iter().rposition(is_interrupt).map(|last| {
+        let entry = frames[..last].iter().rev().take_while(|frame| is_interrupt(frame)).count();
+        last - entry
+    });
+    let (roots, frames) = match interrupt {
+        Some(begin) => (vec![Frame::named(Kind::Waker, INTERRUPT)], &frames[begin..]),
+        // Nobody can say whether an interrupt came.
+        None if hides_kernel => (vec![Frame::named(Kind::Waker, UNKNOWN)], &frames[frames.len()..]),
+        None => (roots, frames),
+    };
+    let all = frames.iter().map(|frame| Frame::clone(frame)).rev().chain(roots.into_iter().rev());
+    all.map(|frame| Arc::new(Frame { kind: Kind::Waker, ..frame })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(frames: &[(Kind, &str)]) -> Vec<String> {
+        let frames: Vec<_> = frames.iter().map(|(kind, name)| Arc::new(Frame::named(*kind, *name))).collect();
+        let shown =
+            shown(vec![Frame::named(Kind::Process, "app"), Frame::named(Kind::Thread, "pool")], &frames);
+        assert!(shown.iter().all(|frame| frame.kind == Kind::Waker));
+        shown.iter().map(|frame| frame.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_waker_is_upside_down_without_the_profilers_own_frames() {
+        let stack = [
+            (Kind::Native, "main"),
+            (Kind::Kernel, "do_futex"),
+            (Kind::Kernel, "try_to_wake_up"),
+            (Kind::Kernel, "__traceiter_sched_waking"),
+            (Kind::Kernel, "bpf_trace_run1"),
+        ];
+        assert_eq!(names(&stack), ["try_to_wake_up", "do_futex", "main", "pool", "app"]);
+    }
+
+    #[test]
+    fn an_interrupt_is_not_the_work_of_the_code_that_it_interrupts() {
+        let stack = [
+            (Kind::Native, "innocent"),
+            (Kind::Kernel, "asm_sysvec_apic_timer_interrupt"),
+            (Kind::Kernel, "sysvec_apic_timer_interrupt"),
+            (Kind::Kernel, "hrtimer_wakeup"),
+        ];
+        let interrupt = ["hrtimer_wakeup", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt"];
+        assert_eq!(names(&stack), [&interrupt[..], &[INTERRUPT]].concat());
+    }
+
+    #[test]
+    fn stacks_are_forgotten_after_some_windows() {
+        let (mut wakers, id) = (Wakers::default(), WakerId::new(7).unwrap());
+        wakers.keep(id, 1, vec![Frame::named(Kind::Process, "app")], &[]);
+        wakers.forget_old(1 + KEPT_WINDOWS);
+        assert_eq!(wakers.by_id.len(), 1);
+        wakers.forget_old(2 + KEPT_WINDOWS);
+        assert!(wakers.by_id.is_empty());
+    }
+}
