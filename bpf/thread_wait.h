@@ -157,9 +157,6 @@ struct wait_part {
 	__u64 queued;        /* after it */
 	__u64 asleep_samples;
 	__u64 queued_samples;
-	__u64 woken_at;      /* these three as in struct thread_wait */
-	__u32 waker;
-	__u64 waker_stack;
 };
 
 /*
@@ -172,9 +169,6 @@ static __always_inline void copy_wait(struct wait_part *part, struct thread_wait
 	part->woken = w->woken;
 	part->state = w->state;
 	part->queued_state = w->queued;
-	part->woken_at = w->woken_at;
-	part->waker = w->waker;
-	part->waker_stack = w->waker_stack;
 }
 
 /* Moves the thread along its timeline by its wait until `now`. `atomics`: the kernel has those of atomic.h. */

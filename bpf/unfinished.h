@@ -88,7 +88,7 @@ static __always_inline void record_waiting(struct scratch *s, struct task_struct
 static __always_inline int sample_unfinished(struct task_struct *task, const bool atomics)
 {
 	struct jp_wait_control *control = begun_control();
-	__u64 now, samples;
+	__u64 now, samples, waker_stack;
 	struct wait_part part = {};
 	struct thread_wait *w;
 	struct taking t;
@@ -106,6 +106,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 		return 0;
 	now = control->end ? control->end : bpf_ktime_get_ns();
 	copy_wait(&part, w);
+	waker_stack = w->waker_stack;
 	if (!part.since || now <= part.since)
 		return 0;
 	/* The part up to now is ours, unless the thread runs again meanwhile. */
@@ -121,7 +122,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	if (!samples || !find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
 		return 0;
 	record_waiting(t.s, task, tid);
-	note_waker(t.s, &part);
+	note_waker(t.s, part.woken, waker_stack);
 	bpf_probe_read_kernel(t.s->record.comm, sizeof(t.s->record.comm), task->comm);
 	identify_task(t.s, task, (__u64)tgid << 32 | tid, JP_EVENT_wait);
 	count_part(&t, &part, t.s->n, control->period);

@@ -51,11 +51,11 @@ static __always_inline void record_waker(void *ctx, struct thread_wait *w, __u32
 }
 
 /* Writes the waker of a wait into the record, and into the hash of the stack. */
-static __always_inline void note_waker(struct scratch *s, const struct wait_part *part)
+static __always_inline void note_waker(struct scratch *s, __u64 woken, __u64 waker_stack)
 {
-	if (!config.wakers || !part->woken)
+	if (!config.wakers || !woken)
 		return;
-	s->record.waker = part->waker_stack ? part->waker_stack : JP_WAKER_UNSEEN;
+	s->record.waker = waker_stack ? waker_stack : JP_WAKER_UNSEEN;
 	s->hash = mix(s->hash, s->record.waker);
 }
 
