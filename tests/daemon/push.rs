@@ -232,7 +232,8 @@ fn what_a_collector_rejects_is_counted_and_a_date_to_retry_at_is_kept() {
         ExportProfilesPartialSuccess { rejected_profiles: 2, error_message: "no\nroom".to_owned() };
     let response = ExportProfilesServiceResponse { partial_success: Some(rejection) };
     receiver.answer_bytes(response.encode_to_vec());
-    let mut daemon = Daemon::start(&home("rejecting"), &format!("otlp-url = \"http://127.0.0.1:{port}\""));
+    let settings = format!("window = \"1s\"\notlp-url = \"http://127.0.0.1:{port}\"");
+    let mut daemon = Daemon::start(&home("rejecting"), &settings);
     daemon.wait_for_windows(1);
     daemon.wait("rejected profiles", |d| d.metric("push_rejected_profiles_total") >= 2.0);
     assert!(
