@@ -27,8 +27,6 @@ use dictionary::{Dictionary, text};
 
 pub use rejection::Rejection;
 
-/// The version of opentelemetry-proto that defines these messages.
-pub const PROTO_VERSION: &str = "1.11.0";
 /// The version of the semantic conventions that names the attributes of resources, samples and frames.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
