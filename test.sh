@@ -65,7 +65,16 @@ step_unit() {
     cargo test --workspace --doc --locked
 }
 
-step_build() { build_release; }
+step_build() {
+    build_release || return 1
+    # In the target directory of the build, an installation is a copy.
+    local root=$LOGS/cargo-install
+    cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "${CARGO_TARGET_DIR:-target}" \
+        --root "$root" || return 1
+    "$root/bin/jbpf-prof" --version && rm -r "$root" || return 1
+    # The two crates that crates.io can have; the second is verified against the package of the first.
+    cargo package --locked --offline --quiet --allow-dirty -p jvm-symbols-log -p jvm-symbols-agent
+}
 
 # What a newcomer runs first.
 step_demo() {

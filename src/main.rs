@@ -111,7 +111,12 @@ fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
     }
     cli::log::begin(job.log);
     let refusals = may_sample(false)?;
-    daemon::run(&job.config).map_err(|error| cli::explained(error, &refusals))?;
+    let read = || {
+        let job = job.read_again()?;
+        cli::log::set_level(job.log);
+        Ok(job.config)
+    };
+    daemon::run(&job.config, &read).map_err(|error| cli::explained(error, &refusals))?;
     Ok(Exit::Done)
 }
 

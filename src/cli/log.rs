@@ -42,6 +42,11 @@ pub fn begin(level: LevelFilter) {
     }
 }
 
+/// Sets another level for the rest of the log.
+pub fn set_level(level: LevelFilter) {
+    log::set_max_level(level);
+}
+
 struct Lines {
     began: OnceLock<Instant>,
 }

@@ -57,6 +57,11 @@ impl BudgetUse {
         BudgetUse { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
     }
 
+    /// Whether this is the use of a budget with these limits and this configured rate.
+    pub(super) fn is_of(&self, limits: BudgetLimits, wanted_hz: f64) -> bool {
+        (self.limits, self.wanted_hz) == (limits, wanted_hz)
+    }
+
     pub(super) fn hz(&self) -> f64 {
         self.hz
     }

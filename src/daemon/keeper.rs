@@ -19,8 +19,12 @@ const WAITING: usize = 16;
 
 /// Messages to the keeper.
 enum News {
-    /// A session starts, with its control.
-    Begun(Control),
+    /// A session starts, with its control, the limits of the budget and the configured rate.
+    Begun {
+        control: Control,
+        limits: budget::BudgetLimits,
+        hz: f64,
+    },
     Window(Box<Outcome>),
     Ended,
 }
@@ -52,9 +56,9 @@ impl Desk {
         Ok((Desk { send, state: Arc::clone(state) }, thread))
     }
 
-    pub(super) fn begun(&self, control: Control) {
+    pub(super) fn begun(&self, control: Control, limits: budget::BudgetLimits, hz: f64) {
         // Sending cannot fail: the keeper runs until this sender is dropped.
-        let _ = self.send.send(News::Begun(control));
+        let _ = self.send.send(News::Begun { control, limits, hz });
     }
 
     pub(super) fn ended(&self) {
@@ -82,8 +86,13 @@ impl Keeper {
     fn run(&mut self, news: &Receiver<News>) {
         while let Ok(news) = news.recv() {
             match news {
-                News::Begun(control) => {
-                    self.budget.restart();
+                News::Begun { control, limits, hz } => {
+                    if self.budget.is_of(limits, hz) {
+                        self.budget.restart();
+                    } else {
+                        self.budget = BudgetUse::new(limits, hz);
+                        self.state.metrics().hz = hz;
+                    }
                     control.set_period(period_ns(self.budget.hz()));
                     self.control = Some(control);
                 }

@@ -282,6 +282,10 @@ fn pushes(out: &mut Exposition, sinks: &[(String, PushStats)]) {
     family("spool_bytes", "gauge", "Bytes that wait for the sink.", |s| s.spooled);
     let help = "Requests that were dropped before the sink accepted them.";
     family("spool_dropped_total", "counter", help, |s| s.dropped);
+    let help = "Stacks that were not sent, because each is larger than a request may be.";
+    family("push_oversized_total", "counter", help, |s| s.oversized);
+    let help = "Profiles that the sink rejected of requests that it accepted.";
+    family("push_rejected_profiles_total", "counter", help, |s| s.rejected);
 }
 
 fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: KubeletPolls) {

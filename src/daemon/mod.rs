@@ -20,9 +20,9 @@ mod state;
 mod store;
 mod window;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -56,12 +56,15 @@ const AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// How long sinks have to accept the last window when the daemon ends.
 const LAST_PUSH: Duration = Duration::from_secs(2);
 
-/// Runs until SIGTERM or Ctrl-C.
+/// Reads the settings again.
+pub type ReadSettings<'a> = &'a dyn Fn() -> anyhow::Result<DaemonConfig>;
+
+/// Runs until SIGTERM or Ctrl-C. SIGHUP reads the settings again, by `read`.
 ///
 /// # Errors
 /// The daemon cannot start: this host does not allow sampling, an address is in use, or a directory cannot be written.
 /// Later failures are retried.
-pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
+pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
     let store = WindowStore::open(&config.directory.join("windows"), config.store)?;
     let spools = config.directory.join("spool");
@@ -85,8 +88,13 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
     }
     let (desk, keeper) = Desk::open(&state, config.budget, config.hz)?;
     let (ended, end) = oneshot::channel();
-    let sampler =
-        Sampler { settings: settings(config), state: Arc::clone(&state), switch: Arc::clone(&switch), desk };
+    let current = Arc::new(Mutex::new(config.clone()));
+    let sampler = Sampler {
+        config: Arc::clone(&current),
+        state: Arc::clone(&state),
+        switch: Arc::clone(&switch),
+        desk,
+    };
     let thread = std::thread::Builder::new()
         .name("sessions".into())
         .spawn(move || {
@@ -94,7 +102,7 @@ pub fn run(config: &DaemonConfig) -> anyhow::Result<()> {
             let _ = ended.send(sampler.run());
         })
         .context("starting the thread of sessions")?;
-    let outcome = runtime.block_on(watch(config, &state, &switch, end));
+    let outcome = runtime.block_on(watch(&Reload { read, current: &current }, &state, &switch, end));
     // The keeper ends when the `Desk` is dropped, at the end of the sessions.
     let well = thread.join().is_ok() && keeper.join().is_ok();
     anyhow::ensure!(well, "a thread of the daemon has panicked");
@@ -130,12 +138,13 @@ async fn ask_kubelet(state: &State, switch: &Switch) {
 
 /// Waits for a signal or the end of sampling, checks for the kill switch, and reports to the service manager.
 async fn watch(
-    config: &DaemonConfig,
+    reload: &Reload<'_>,
     state: &State,
     switch: &Switch,
     mut end: oneshot::Receiver<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hang_up = signal(SignalKind::hangup())?;
     let mut looks = tokio::time::interval(LOOK);
     let mut manager = ServiceManager::of_environment();
     manager.ready();
@@ -143,11 +152,57 @@ async fn watch(
         tokio::select! {
             _ = interrupt.recv() => end_by_signal(switch, &manager),
             _ = terminate.recv() => end_by_signal(switch, &manager),
+            _ = hang_up.recv() => {
+                manager.reloading();
+                reload.run(state, switch);
+                manager.ready();
+            }
             _ = looks.tick() => {
-                switch.read_file(config.kill_switch.as_deref());
+                switch.read_file(reload.kill_switch().as_deref());
                 manager.report(state.health());
             }
             outcome = &mut end => return outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("sampling has panicked"))),
+        }
+    }
+}
+
+/// The settings in force, and how to read them again.
+struct Reload<'a> {
+    read: ReadSettings<'a>,
+    current: &'a Mutex<DaemonConfig>,
+}
+
+impl Reload<'_> {
+    fn kill_switch(&self) -> Option<PathBuf> {
+        self.config().kill_switch.clone()
+    }
+
+    fn config(&self) -> MutexGuard<'_, DaemonConfig> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the settings again. Invalid settings change nothing.
+    fn run(&self, state: &State, switch: &Switch) {
+        let new = match (self.read)() {
+            Ok(new) => new,
+            Err(error) => {
+                log::error!("reload: the settings in force stay as they are: {error:#}");
+                return;
+            }
+        };
+        let mut config = self.config();
+        let before = config.clone();
+        let fixed = config.reload(new);
+        if !fixed.is_empty() {
+            log::warn!("reload: these settings change only when the daemon restarts: {}", fixed.join(", "));
+        }
+        make_room_for_switch(config.kill_switch.as_deref());
+        if let Some(store) = &state.store {
+            store.set_limits(config.store);
+        }
+        log::info!("reload: the settings were read");
+        if !config.samples_like(&before) {
+            switch.send_control(|control| control.stop("the settings have changed: it begins anew"));
         }
     }
 }
@@ -230,7 +285,7 @@ impl Switch {
 }
 
 struct Sampler {
-    settings: Settings,
+    config: Arc<Mutex<DaemonConfig>>,
     state: Arc<State>,
     switch: Arc<Switch>,
     desk: Desk,
@@ -247,8 +302,10 @@ impl Sampler {
             }
             self.state.enter(Phase::Starting);
             let control = self.switch.next();
-            self.desk.begun(control.clone());
-            let outcome = session::run_parts(&self.settings, &control, |part| self.desk.hand(part));
+            // After the control: a reload from now on stops this session.
+            let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.desk.begun(control.clone(), config.budget, config.hz);
+            let outcome = session::run_parts(&settings(&config), &control, |part| self.desk.hand(part));
             self.desk.ended();
             if let Err(error) = outcome {
                 if self.state.metrics().windows() == 0 {

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The socket of the service manager, if a service manager started the daemon.
 pub(super) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -36,6 +38,14 @@ impl ServiceManager {
     /// The daemon serves HTTP, and sampling begins.
     pub(super) fn ready(&self) {
         self.send("READY=1");
+    }
+
+    /// The daemon reads its settings again; [`ServiceManager::ready`] follows. A service with `Type=notify-reload` needs
+    /// the time of this message (sd_notify(3), systemd 253).
+    pub(super) fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
     /// The daemon is about to end.

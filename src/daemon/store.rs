@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::directory::{self, is_full};
@@ -48,7 +48,7 @@ struct Index {
 #[derive(Debug)]
 pub(super) struct WindowStore {
     directory: PathBuf,
-    limits: StoreLimits,
+    limits: Mutex<StoreLimits>,
     index: Mutex<Index>,
 }
 
@@ -64,7 +64,16 @@ impl WindowStore {
                 index.insert(span, bytes);
             }
         }
-        Ok(WindowStore { directory: directory.to_owned(), limits, index: Mutex::new(index) })
+        Ok(WindowStore {
+            directory: directory.to_owned(),
+            limits: Mutex::new(limits),
+            index: Mutex::new(index),
+        })
+    }
+
+    /// Sets other limits, which hold from the next window on.
+    pub(super) fn set_limits(&self, limits: StoreLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     /// Stores a window. Removes the oldest windows if the disk is full.
@@ -97,14 +106,14 @@ impl WindowStore {
 
     /// Removes windows beyond the limits of age and size; the newest window stays.
     fn remove_expired(&self, now_ms: u64) {
+        let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let due = self.with(|index| {
                 let Some((&start_ms, &(length_ms, _))) = index.windows.first_key_value() else {
                     return false;
                 };
                 let span = Span { start_ms, length_ms };
-                index.windows.len() > 1
-                    && (index.bytes > self.limits.bytes || span.age(now_ms) > self.limits.age)
+                index.windows.len() > 1 && (index.bytes > limits.bytes || span.age(now_ms) > limits.age)
             });
             if !due || !self.remove_oldest() {
                 return;
@@ -152,7 +161,7 @@ impl WindowStore {
 
     fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
         // A panic leaves the index consistent: no change to it is interrupted.
-        work(&mut self.index.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        work(&mut self.index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

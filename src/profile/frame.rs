@@ -101,6 +101,10 @@ pub struct Module {
     pub path: Arc<str>,
     /// GNU build id, if the file has one.
     pub build_id: Option<Arc<[u8]>>,
+    /// OpenTelemetry's hash of the file's ends and length, which files without a build id have too; `None` if the file
+    /// was not read. Only OTLP stores it.
+    #[serde(default)]
+    pub htlhash: Option<[u8; 16]>,
     /// The properties that explain why its code has no names; formats do not store them.
     #[serde(default)]
     pub traits: FileTraits,
@@ -110,7 +114,7 @@ impl Module {
     /// A module with only a path.
     #[must_use]
     pub fn at(path: impl Into<Arc<str>>) -> Module {
-        Module { path: path.into(), build_id: None, traits: FileTraits::default() }
+        Module { path: path.into(), build_id: None, htlhash: None, traits: FileTraits::default() }
     }
 
     /// The last part of the path.
@@ -122,8 +126,13 @@ impl Module {
     /// The build id in hexadecimal digits, as tools write it; empty if the file has no build id.
     #[must_use]
     pub fn build_id_text(&self) -> String {
-        self.build_id.iter().flat_map(|id| id.iter()).map(|byte| format!("{byte:02x}")).collect()
+        self.build_id.as_deref().map(hex).unwrap_or_default()
     }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One frame of a stack. Its text contains no control characters: code that reads a name from outside cleans the name

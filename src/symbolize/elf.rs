@@ -449,8 +449,8 @@ fn text_at(table: &[u8], at: usize) -> String {
     String::from_utf8_lossy(&tail[..end]).into_owned()
 }
 
-/// Finds the build id among notes (each: sizes of name and descriptor, type, name, descriptor, padded to 4).
-fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+/// Finds the GNU build id among notes (each: sizes of name and descriptor, type, name, descriptor, padded to 4).
+pub(super) fn find_build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     while notes.len() >= 12 {
         let f = Fields(notes);
         let (name, desc, kind) = (f.u32(0) as usize, f.u32(4) as usize, f.u32(8));

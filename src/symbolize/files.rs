@@ -196,10 +196,11 @@ impl NativeFiles {
             FileHandle::Mapped(file) => file.usage(),
             FileHandle::Image { .. } => None,
         };
-        let build_id = facts.build_id.map(Arc::from);
-        if state.module.build_id != build_id || state.module.traits != facts.traits {
-            let path = Arc::clone(&state.module.path);
-            state.module = Arc::new(Module { path, build_id, traits: facts.traits });
+        let FileFacts { build_id, htlhash, traits, .. } = facts;
+        let path = Arc::clone(&state.module.path);
+        let module = Module { path, build_id: build_id.map(Arc::from), htlhash, traits };
+        if *state.module != module {
+            state.module = Arc::new(module);
         }
         Ok(())
     }

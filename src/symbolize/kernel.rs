@@ -92,6 +92,16 @@ impl KernelSymbols {
         }
     }
 
+    /// Sets the build ids of the kernel and of its modules: kallsyms does not contain them.
+    pub fn set_build_ids(&mut self, of: impl Fn(&str) -> Option<Vec<u8>>) {
+        for module in &mut self.modules {
+            let name = module.path.trim_matches(['[', ']']);
+            if let Some(id) = of(name) {
+                *module = Arc::new(Module { build_id: Some(id.into()), ..Module::clone(module) });
+            }
+        }
+    }
+
     /// The symbols of a kernel that hides them.
     pub(crate) fn hidden() -> KernelSymbols {
         KernelSymbols { hidden: true, ..KernelSymbols::default() }

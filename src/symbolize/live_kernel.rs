@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 
 use super::cache::Cache;
+use super::elf::find_build_id;
 use super::kernel::{KernelName, KernelSymbols};
 use crate::profile::{Frame, Kind, UnknownReason};
 
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 const CACHED: usize = 16 << 10;
+/// The notes of the kernel's own ELF file (Linux 2.6.23).
+const KERNEL_NOTES: &str = "/sys/kernel/notes";
 /// The directory with an entry for each module.
 const MODULES: &str = "/sys/module";
 
@@ -111,9 +114,19 @@ impl Kernel {
         });
         self.symbols = parsed.unwrap_or_else(|_| KernelSymbols::hidden());
         self.symbols.set_lengths(&loaded.lengths);
+        self.symbols.set_build_ids(|module| build_id(&self.directory, module));
         self.loaded = loaded;
         self.frames.clear();
     }
+}
+
+/// The GNU build id of the kernel, or of a module whose entry is in `directory`.
+fn build_id(directory: &Path, module: &str) -> Option<Vec<u8>> {
+    let notes = match module {
+        "kernel" => PathBuf::from(KERNEL_NOTES),
+        module => directory.join(module).join("notes/.note.gnu.build-id"),
+    };
+    find_build_id(&std::fs::read(notes).ok()?)
 }
 
 /// The modules and BPF programs in the kernel now.

@@ -121,6 +121,8 @@ pub(crate) struct DebugLink {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct FileFacts {
     pub(crate) build_id: Option<Vec<u8>>,
+    /// OpenTelemetry's hash of the file.
+    pub(crate) htlhash: Option<[u8; 16]>,
     /// Names, lines or both may be in a separate file.
     pub(crate) wants_debug_file: bool,
     /// Name and checksum of that file.

@@ -33,6 +33,7 @@ mod frames;
 pub mod function;
 mod go;
 mod go_table;
+mod htlhash;
 mod image;
 mod java_log;
 mod java_memory;

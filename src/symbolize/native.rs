@@ -13,6 +13,7 @@ use super::extents::Extents;
 use super::file_traits;
 use super::function::{Called, NativeFunction};
 use super::go::GoCode;
+use super::htlhash;
 use super::message::{DebugLink, FileFacts};
 use super::plt::Plt;
 use super::shared::SharedDwarf;
@@ -68,6 +69,7 @@ impl Native {
         let elf = self.debug_file.as_ref().map_or(own, |debug| &debug.elf);
         FileFacts {
             build_id: own.build_id(),
+            htlhash: htlhash::of(own),
             wants_debug_file: self.debug_file.is_none()
                 && !(own.has_debug_info() && own.has_symtab())
                 && !self.go().is_all(own),

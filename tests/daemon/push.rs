@@ -5,13 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 use flate2::read::GzDecoder;
-use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
+};
 use prost::Message;
 
 use crate::receiver::{Identity, Receiver, Taken, free_port};
 use crate::run::{Daemon, folded};
 use crate::{assert_no_gaps, home};
 use testkit::folded::Folded;
+use testkit::otlp::broken_rules;
 use testkit::{is_root, scratch, skip};
 
 /// push/v1/push.proto and types/v1/types.proto of grafana/pyroscope, as in its documentation.
@@ -188,6 +191,17 @@ fn a_collector_gets_every_window() {
             assert!(profile.period > 10_000_000 && profile.time_unix_nano > 0, "{profile:?}");
         }
     }
+    for request in &told {
+        assert_eq!(broken_rules(request), Vec::<String>::new());
+        let dictionary = request.dictionary.as_ref().unwrap();
+        let key = |at: i32| dictionary.string_table[at as usize].as_str();
+        let keys: Vec<&str> = dictionary.attribute_table.iter().map(|of| key(of.key_strindex)).collect();
+        assert!(keys.contains(&"process.executable.build_id.htlhash"), "{keys:?}");
+        let files: Vec<&str> = dictionary.mapping_table.iter().map(|of| key(of.filename_strindex)).collect();
+        assert!(files.iter().any(|file| file.ends_with("/native")), "{files:?}");
+        // This kernel has a build id, and samples of a busy program have its code.
+        assert!(files.contains(&"[kernel]"), "{files:?}");
+    }
     let total: u64 = told.iter().map(samples).sum();
     assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
     assert!(services.iter().any(|service| service.contains("native")), "{services:?}");
@@ -204,6 +218,35 @@ fn samples(request: &ExportProfilesServiceRequest) -> u64 {
     let scopes = request.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
     let samples = scopes.flat_map(|scope| &scope.profiles).flat_map(|profile| &profile.samples);
     samples.map(|sample| u64::try_from(sample.values[0]).unwrap()).sum()
+}
+
+/// A Collector can accept a request and reject profiles of it; and it can ask for a pause until a date.
+#[test]
+fn what_a_collector_rejects_is_counted_and_a_date_to_retry_at_is_kept() {
+    if !is_root() {
+        return;
+    }
+    let port = free_port();
+    let receiver = Receiver::listen(port);
+    let rejection =
+        ExportProfilesPartialSuccess { rejected_profiles: 2, error_message: "no\nroom".to_owned() };
+    let response = ExportProfilesServiceResponse { partial_success: Some(rejection) };
+    receiver.answer_bytes(response.encode_to_vec());
+    let settings = format!("window = \"1s\"\notlp-url = \"http://127.0.0.1:{port}\"");
+    let mut daemon = Daemon::start(&home("rejecting"), &settings);
+    daemon.wait_for_windows(1);
+    daemon.wait("rejected profiles", |d| d.metric("push_rejected_profiles_total") >= 2.0);
+    assert!(
+        daemon.said().contains("otlp: 2 profiles of a request were rejected: no?room"),
+        "{}",
+        daemon.said()
+    );
+    assert_eq!(daemon.metric("push_total{sink=\"otlp\",result=\"failed\"}"), 0.0, "it is not sent again");
+    receiver.fail(503, "Fri, 01 Jan 2100 00:00:00 GMT");
+    daemon.wait("a failure", |d| d.metric("push_total{sink=\"otlp\",result=\"failed\"}") > 0.0);
+    let (asked, windows) = (receiver.with(<[_]>::len), daemon.metric("windows_kept"));
+    daemon.wait("windows that wait", |d| d.metric("windows_kept") >= windows + 1.0);
+    assert_eq!(receiver.with(<[_]>::len), asked, "it is not asked before the date");
 }
 
 /// In gRPC a message that is too large gets the same status as too many messages, but without `RetryInfo`.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
@@ -89,10 +89,18 @@ struct Desk {
     taken: Arc<Mutex<Vec<Taken>>>,
     answer: Arc<Mutex<Bytes>>,
     refusal: Arc<Mutex<Option<Refusal>>>,
+    failure: Arc<Mutex<Option<Failure>>>,
 }
 
 /// A gRPC status and its details.
 type Refusal = (&'static str, &'static str);
+
+/// An HTTP status with the header `Retry-After`.
+#[derive(Clone, Copy)]
+struct Failure {
+    status: u16,
+    retry_after: &'static str,
+}
 
 /// A server that listens until it is dropped.
 pub(crate) struct Receiver {
@@ -142,7 +150,17 @@ impl Receiver {
 
     /// From now on all requests get this answer.
     pub(crate) fn answer(&self, text: String) {
-        *self.desk.answer.lock().unwrap() = text.into();
+        self.answer_bytes(text.into_bytes());
+    }
+
+    /// The same, with bytes.
+    pub(crate) fn answer_bytes(&self, bytes: Vec<u8>) {
+        *self.desk.answer.lock().unwrap() = bytes.into();
+    }
+
+    /// From now on all requests get this HTTP status.
+    pub(crate) fn fail(&self, status: u16, retry_after: &'static str) {
+        *self.desk.failure.lock().unwrap() = Some(Failure { status, retry_after });
     }
 
     /// From now on all gRPC calls get this status.
@@ -197,5 +215,10 @@ async fn take(
     let trailers = trailers.map(|(name, text)| (name.parse().unwrap(), text.parse().unwrap()));
     let trailers = HeaderMap::from_iter(trailers);
     let answer = desk.answer.lock().unwrap().clone();
-    Ok(Response::new(Full::new(answer).with_trailers(async move { Some(Ok(trailers)) })))
+    let mut response = Response::new(Full::new(answer).with_trailers(async move { Some(Ok(trailers)) }));
+    if let Some(Failure { status, retry_after }) = *desk.failure.lock().unwrap() {
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        response.headers_mut().insert("retry-after", retry_after.parse().unwrap());
+    }
+    Ok(response)
 }

@@ -154,8 +154,21 @@ impl Daemon {
 
     /// Ends the daemon by a signal; returns its exit code.
     pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.signal(signal);
         self.child.wait().unwrap().code()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Replaces a text of the settings file, which the daemon reads again after SIGHUP.
+    #[track_caller]
+    pub(crate) fn edit_settings(&self, from: &str, to: &str) {
+        let file = self.home.join("settings.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(file, text.replace(from, to)).unwrap();
     }
 
     /// The daemon's log so far, its standard error.

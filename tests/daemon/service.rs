@@ -45,6 +45,57 @@ fn a_service_manager_is_notified() {
 }
 
 #[test]
+fn settings_are_read_again_and_invalid_ones_change_nothing() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let mut daemon =
+        Daemon::start_with(&home("reload"), "window = \"1s\"", &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+    daemon.wait_for_windows(1);
+    received(&socket);
+    let monotonic = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+    };
+    // Returns the notifications of a reload, from RELOADING to READY.
+    let reload = |daemon: &mut Daemon| {
+        let before = monotonic();
+        daemon.signal(Signal::HUP);
+        let messages = std::cell::RefCell::new(Vec::new());
+        daemon.wait("the end of a reload", |_| {
+            messages.borrow_mut().extend(received(&socket));
+            messages.borrow().iter().any(|message| message == "READY=1")
+        });
+        let messages = messages.into_inner();
+        let at = messages.iter().find_map(|message| message.strip_prefix("RELOADING=1\nMONOTONIC_USEC="));
+        let at: i64 = at.unwrap_or_else(|| panic!("{messages:?}")).parse().unwrap();
+        assert!((before..=monotonic()).contains(&at), "{at}");
+    };
+    daemon.edit_settings("frequency = 99", "frequency = \"x\"");
+    reload(&mut daemon);
+    let said = daemon.said();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("reload: ")).collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("stay as they are: ") && lines[0].contains("frequency"),
+        "{said}"
+    );
+    assert_eq!(daemon.metric("frequency_hertz"), 99.0);
+    daemon.edit_settings("frequency = \"x\"", "frequency = 49");
+    daemon.edit_settings("window = \"1s\"", "window = \"3s\"");
+    reload(&mut daemon);
+    assert!(daemon.said().contains("change only when the daemon restarts: window"), "{}", daemon.said());
+    daemon.wait("the new rate", |daemon| daemon.metric("frequency_hertz") == 49.0);
+    let windows = daemon.files().len();
+    daemon.wait_for_windows(windows + 1);
+    assert_eq!(daemon.metric("session_failures_total"), 0.0, "{}", daemon.said());
+    assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
+}
+
+#[test]
 fn lines_for_the_journal_have_a_priority() {
     let file = scratch("journal").join("stderr");
     let said = |variable: &str| {

@@ -138,7 +138,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
     ("serde_json", &["process", "output", "daemon"]),
-    ("sha2", &["output"]),
+    ("sha2", &["symbolize", "output"]),
     ("strsim", &["suggestion"]),
     ("thiserror", &["*"]),
     ("tokio", &["plan", "session", "daemon"]),

@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use super::options::{Options, SinkOptions, keys, read_file};
+use super::options::{Options, SinkOptions, keys, read_file, variable_of};
 use super::otel;
 use crate::failure::{Exit, Failure};
 
@@ -37,11 +37,6 @@ log-level = "warn"
 pub(super) fn variable(name: &str) -> Option<String> {
     let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
     Some(value.to_string_lossy().into_owned())
-}
-
-/// The variable of a setting: `JBPF_PROF_MAX_CPU` for `max-cpu`.
-fn variable_of(key: &str) -> String {
-    format!("JBPF_PROF_{}", key.to_uppercase().replace('-', "_"))
 }
 
 /// All settings that have a value, and where the value comes from.

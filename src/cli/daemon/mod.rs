@@ -39,6 +39,8 @@ pub struct Job {
     pub check: bool,
     /// Only print these settings, and do not start.
     pub printed: Option<String>,
+    /// The arguments, for another reading of the settings.
+    arguments: Daemon,
 }
 
 impl Job {
@@ -48,7 +50,15 @@ impl Job {
         let printed = daemon.print_config.then(|| settings.text());
         let options = settings.options()?;
         let log = given("log-level", options.log_level)?.into();
-        Ok(Job { config: config(options)?, log, check: daemon.check, printed })
+        Ok(Job { config: config(options)?, log, check: daemon.check, printed, arguments: daemon.clone() })
+    }
+
+    /// Reads and validates the settings again, with the same arguments.
+    ///
+    /// # Errors
+    /// A setting is wrong now, or the settings file cannot be read.
+    pub fn read_again(&self) -> Result<Job, Failure> {
+        Job::new(&self.arguments)
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct SinkOptions {
 /// The command line of `daemon`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Daemon {
-    /// Read settings from this TOML file. Each option below is a key of the same name; an option on the command line wins. [env: JBPF_PROF_CONFIG]
+    /// Read settings from this TOML file. Each option below is a key of the same name; an option on the command line wins.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Check the settings and exit.
@@ -61,6 +61,7 @@ pub(in crate::cli) struct Daemon {
 /// The settings, as they are written.
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+#[command(mut_args(with_variable))]
 pub(super) struct Options {
     /// Take at most this many samples a second on each CPU [default: 19].
     #[arg(short = 'F', long, value_name = "HZ", value_parser = number::daemon_rate, help_heading = "Sampling")]
@@ -198,6 +199,20 @@ pub(super) struct Options {
     /// Set the log level of standard error [default: warn].
     #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Log")]
     pub(super) log_level: Option<LogLevel>,
+}
+
+/// The variable of a setting: `JBPF_PROF_MAX_CPU` for `max-cpu`.
+pub(super) fn variable_of(key: &str) -> String {
+    format!("JBPF_PROF_{}", key.to_uppercase().replace('-', "_"))
+}
+
+/// Names the variable of an option in its long help.
+fn with_variable(argument: clap::Arg) -> clap::Arg {
+    let takes_value = argument.get_action().takes_values();
+    let Some(key) = argument.get_long().filter(|_| takes_value) else { return argument };
+    let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
+    let help = format!("{}\n[env: {}]", help.unwrap_or_default(), variable_of(key));
+    argument.long_help(help)
 }
 
 /// The keys of all settings but sinks, in the order of the help.

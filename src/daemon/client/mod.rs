@@ -2,6 +2,7 @@
 
 mod auth;
 pub mod resolve;
+mod retry_after;
 mod retry_info;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use http_body_util::{BodyExt, Collected, Full, Limited};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Buf, Bytes};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode, Uri, header};
@@ -31,8 +32,8 @@ pub(super) use auth::secret;
 const DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
 const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
-/// Maximum bytes of the response to a push.
-const MAX_ANSWER: usize = 64 << 10;
+/// Maximum bytes of the response to a push: what OTLP recommends.
+const MAX_ANSWER: usize = 4 << 20;
 /// Where distributions store the host's trusted certificates.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -62,9 +63,15 @@ pub(super) struct SinkResponse {
     pub(super) status: StatusCode,
     /// The gRPC status from a header or trailer.
     pub(super) grpc_status: Option<String>,
-    /// The pause that the sink asked for: `Retry-After` in seconds, or gRPC's `RetryInfo`.
+    /// The pause that the sink asked for: `Retry-After`, or gRPC's `RetryInfo`.
     pub(super) retry_after: Option<Duration>,
+    pub(super) body: Bytes,
 }
+
+/// The body of a response is larger than its limit.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer has more than {0} bytes")]
+pub(super) struct ResponseTooLarge(usize);
 
 /// A client of one server, with a pool of connections.
 pub(super) struct Client {
@@ -93,12 +100,13 @@ impl Client {
         let header = |name: &str| text(&head.headers, name);
         // A gRPC response without a body has the trailers in its head.
         let trailer = |name: &str| body.trailers().and_then(|all| text(all, name)).or_else(|| header(name));
-        let seconds = || header("retry-after")?.parse().ok().map(Duration::from_secs);
+        let pause = || retry_after::pause(&header("retry-after")?, header("date").as_deref());
         let details = trailer("grpc-status-details-bin");
         Ok(SinkResponse {
             status: head.status,
             grpc_status: trailer("grpc-status"),
-            retry_after: details.and_then(|details| retry_info::delay(&details)).or_else(seconds),
+            retry_after: details.and_then(|details| retry_info::delay(&details)).or_else(pause),
+            body: body.to_bytes(),
         })
     }
 
@@ -137,7 +145,10 @@ impl Client {
         let exchange = async {
             let (head, body) = connections.request(request).await?.into_parts();
             let body = Limited::new(body, most).collect().await;
-            let body = body.map_err(|e| anyhow::anyhow!("reading the answer: {e}"))?;
+            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+                true => ResponseTooLarge(most).into(),
+                false => anyhow::anyhow!("reading the answer: {error}"),
+            })?;
             Ok(Response::from_parts(head, body))
         };
         match tokio::time::timeout(DEADLINE, exchange).await {

@@ -19,7 +19,8 @@ use hyper::body::Bytes;
 use hyper::{Method, Request};
 use tokio::sync::Notify;
 
-use super::client::{Auth, Client, Trust};
+use super::client::{Auth, Client, ResponseTooLarge, Trust};
+use crate::output::otlp::Rejection;
 use crate::profile::Profile;
 use outcome::{DeliveryOutcome, judge};
 pub use protocol::Protocol;
@@ -62,6 +63,10 @@ pub(super) struct PushStats {
     pub(super) spooled: u64,
     /// Requests that were dropped before the sink accepted them.
     pub(super) dropped: u64,
+    /// Stacks that were not sent, because each is larger than a request may be.
+    pub(super) oversized: u64,
+    /// Profiles that the sink rejected of requests that it accepted.
+    pub(super) rejected: u64,
 }
 
 /// A sink with its spool.
@@ -99,8 +104,16 @@ impl Sink {
     /// # Errors
     /// The window cannot be encoded.
     pub(super) fn offer(&self, profile: &Profile) -> anyhow::Result<()> {
-        let bodies = self.config.protocol.spoken().encode(profile, &self.config.labels)?;
-        bodies.iter().for_each(|body| self.spool.put(body));
+        let requests = self.config.protocol.spoken().encode(profile, &self.config.labels)?;
+        if requests.oversized > 0 {
+            log::warn!(
+                "{}: {} stacks are too large for a request and are not sent",
+                self.name(),
+                requests.oversized
+            );
+            self.counted().oversized += requests.oversized;
+        }
+        requests.bodies.iter().for_each(|body| self.spool.put(body));
         self.news.notify_one();
         Ok(())
     }
@@ -157,10 +170,34 @@ impl Sink {
             Ok(request) => request,
             Err(error) => return DeliveryOutcome::Unreached(format!("{error:#}")),
         };
-        match self.client.push(request).await {
-            Ok(answer) => judge(&answer, self.config.protocol.spoken().is_grpc()),
-            Err(error) => DeliveryOutcome::Unreached(format!("{error:#}")),
+        let response = match self.client.push(request).await {
+            Ok(response) => response,
+            // Another attempt would have the same response.
+            Err(error) if error.is::<ResponseTooLarge>() => {
+                return DeliveryOutcome::Refused(format!("{error:#}"));
+            }
+            Err(error) => return DeliveryOutcome::Unreached(format!("{error:#}")),
+        };
+        let spoken = self.config.protocol.spoken();
+        let outcome = judge(&response, spoken);
+        if outcome == DeliveryOutcome::Sent
+            && let Some(rejection) = spoken.rejection(&response.body)
+        {
+            self.record_rejection(&rejection);
         }
+        outcome
+    }
+
+    /// Records what the sink rejected of a request that it accepted. Such a request must not be sent again.
+    fn record_rejection(&self, rejection: &Rejection) {
+        let Rejection { profiles, reason } = rejection;
+        match profiles {
+            0 => log::warn!("{}: the sink warns: {reason}", self.name()),
+            profiles => {
+                log::warn!("{}: {profiles} profiles of a request were rejected: {reason}", self.name());
+            }
+        }
+        self.counted().rejected += profiles;
     }
 
     fn request(&self, body: Vec<u8>) -> anyhow::Result<Request<Full<Bytes>>> {
@@ -221,7 +258,7 @@ mod tests {
         ["one", "bad", "bad", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
         let fails_at_bad = |body: &[u8]| if body == b"bad" { failed() } else { DeliveryOutcome::Sent };
         assert_eq!(attempt_all(&sink, 100, fails_at_bad), 34);
-        let stats = PushStats { sent: 2, failed: 30, refused: 2, bytes: 6, spooled: 0, dropped: 0 };
+        let stats = PushStats { sent: 2, failed: 30, refused: 2, bytes: 6, ..PushStats::default() };
         assert_eq!(sink.stats(), stats);
     }
 

@@ -6,13 +6,17 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::speak::Speak;
+use super::speak::{Speak, WindowRequests};
 use crate::daemon::service::{self, Service};
-use crate::output::otlp;
+use crate::output::otlp::{self, Rejection};
 use crate::profile::Profile;
 
-/// Maximum bytes of a request before compression. gRPC servers refuse larger messages by default.
+/// Maximum bytes of a request before compression. OTLP allows 64 MiB, but most gRPC servers refuse messages of more than
+/// 4 MiB by default.
 const MOST_BYTES: usize = 4 << 20;
+
+/// Bytes of gRPC's header of a message: the compression flag and the length.
+const MESSAGE_HEADER: usize = 5;
 
 pub(super) struct OtlpHttp;
 
@@ -23,7 +27,7 @@ impl Speak for OtlpHttp {
         "otlp-http"
     }
 
-    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
+    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
         encode(profile, labels)
     }
 
@@ -34,6 +38,14 @@ impl Speak for OtlpHttp {
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[("content-type", "application/x-protobuf"), ("content-encoding", "gzip")]
     }
+
+    fn is_retryable(&self, status: u16) -> bool {
+        is_retryable(status)
+    }
+
+    fn rejection(&self, body: &[u8]) -> Option<Rejection> {
+        Rejection::read(body)
+    }
 }
 
 impl Speak for OtlpGrpc {
@@ -41,7 +53,7 @@ impl Speak for OtlpGrpc {
         "otlp-grpc"
     }
 
-    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
+    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
         encode(profile, labels)
     }
 
@@ -64,38 +76,50 @@ impl Speak for OtlpGrpc {
     fn is_grpc(&self) -> bool {
         true
     }
+
+    fn is_retryable(&self, status: u16) -> bool {
+        is_retryable(status)
+    }
+
+    /// The response is one message, which is not compressed: requests do not say that it may be.
+    fn rejection(&self, body: &[u8]) -> Option<Rejection> {
+        let (header, message) = body.split_at_checked(MESSAGE_HEADER)?;
+        (header[0] == 0).then(|| Rejection::read(message)).flatten()
+    }
+}
+
+/// The statuses that OTLP/HTTP lists as retryable. The specification forbids to retry others; 401 and 403 are retried
+/// all the same, because the next attempt has other credentials once an operator has renewed an expired token.
+fn is_retryable(status: u16) -> bool {
+    matches!(status, 401 | 403 | 429 | 502 | 503 | 504)
 }
 
 /// Compressed requests for a window: a profile for each service and each event.
-fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
+fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
     let common: Vec<(String, String)> = labels.clone().into_iter().collect();
     let views = profile.views();
-    let parts: Vec<otlp::ResourceView<'_>> = views
+    let resources: Vec<otlp::ResourceView<'_>> = views
         .iter()
         .flat_map(|view| service::split(view, Service::as_resource))
         .map(|(Service { name, attributes }, view)| {
             let own = attributes.into_iter().map(|(key, text)| (key.to_owned(), text.to_string()));
             let name = ("service.name".to_owned(), name.to_string());
-            otlp::ResourceView { attributes: common.iter().cloned().chain([name]).chain(own).collect(), view }
+            otlp::ResourceView { attributes: unique(common.iter().cloned().chain([name]).chain(own)), view }
         })
         .collect();
-    let pack = |request: Vec<u8>| {
+    let otlp::Requests { bodies, oversized } = otlp::requests(&resources, MOST_BYTES);
+    let pack = |request: &Vec<u8>| {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(&request)?;
+        packed.write_all(request)?;
         Ok(packed.finish()?)
     };
-    requests(&parts).into_iter().map(pack).collect()
+    let bodies = bodies.iter().map(pack).collect::<anyhow::Result<_>>()?;
+    Ok(WindowRequests { bodies, oversized })
 }
 
-/// Encodes services into requests of at most [`MOST_BYTES`] each. A single service is not divided, so its request may
-/// be larger.
-fn requests(services: &[otlp::ResourceView<'_>]) -> Vec<Vec<u8>> {
-    let request = otlp::request(services);
-    if request.len() <= MOST_BYTES || services.len() < 2 {
-        return vec![request];
-    }
-    let (these, others) = services.split_at(services.len() / 2);
-    [requests(these), requests(others)].concat()
+/// Attributes with unique keys, as OTLP demands: a service's own attribute wins over a label of the sink.
+fn unique(attributes: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
+    attributes.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 #[cfg(test)]
@@ -123,7 +147,7 @@ mod tests {
             profile
         };
         let pushed = |names: &[&str]| {
-            let bodies = OtlpGrpc.encode(&profile_of(names), &BTreeMap::new()).unwrap();
+            let bodies = OtlpGrpc.encode(&profile_of(names), &BTreeMap::new()).unwrap().bodies;
             let served = |body: &Vec<u8>| {
                 let mut request = Vec::new();
                 GzDecoder::new(body.as_slice()).read_to_end(&mut request).unwrap();
@@ -141,5 +165,26 @@ mod tests {
     #[test]
     fn messages_of_grpc_have_their_length() {
         assert_eq!(OtlpGrpc.framed(b"abc".to_vec()), b"\x01\0\0\0\x03abc");
+    }
+
+    #[test]
+    fn rejected_profiles_are_read_of_both_responses() {
+        let body = b"\x0a\x02\x08\x02";
+        let message = [b"\0\0\0\0\x04".as_slice(), body].concat();
+        for rejection in [OtlpHttp.rejection(body), OtlpGrpc.rejection(&message)] {
+            assert_eq!(rejection.map(|of| of.profiles), Some(2));
+        }
+        let compressed = [b"\x01\0\0\0\x04".as_slice(), body].concat();
+        for nothing in [b"".as_slice(), b"\0\0\0\0\0", &compressed] {
+            assert_eq!(OtlpGrpc.rejection(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn an_attribute_of_the_service_wins_over_a_label_of_the_sink() {
+        let attributes = [("a", "1"), ("service.name", "all"), ("service.name", "java")];
+        let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let expected = [("a", "1"), ("service.name", "java")].map(|(key, value)| (key.into(), value.into()));
+        assert_eq!(unique(attributes.into_iter()), expected);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::speak::Speak;
 use crate::daemon::client::SinkResponse;
 
 /// The result of an attempt.
@@ -16,77 +17,94 @@ pub(super) enum DeliveryOutcome {
     Unreached(String),
 }
 
-/// Interprets a response. A request is refused only if it will fail again, because it is invalid or too large. Other
-/// failures are retried, even some that OTLP calls permanent: for example, an operator may renew an expired token.
-pub(super) fn judge(answer: &SinkResponse, grpc: bool) -> DeliveryOutcome {
-    let SinkResponse { status, grpc_status, retry_after } = answer;
-    if grpc && status.is_success() {
-        return match (grpc_status.as_deref(), retry_after) {
-            (Some("0"), _) => DeliveryOutcome::Sent,
-            // INVALID_ARGUMENT, UNIMPLEMENTED, and RESOURCE_EXHAUSTED without a retry delay: servers use it to refuse a
-            // message that is too large.
-            (Some(code @ ("3" | "12")), _) | (Some(code @ "8"), None) => {
-                DeliveryOutcome::Refused(format!("gRPC status {code}"))
-            }
-            (code, _) => {
-                DeliveryOutcome::Failed(format!("gRPC status {}", code.unwrap_or("missing")), *retry_after)
-            }
+/// Interprets a response. A failure counts as a refusal if the same request would fail again.
+pub(super) fn judge(response: &SinkResponse, spoken: &dyn Speak) -> DeliveryOutcome {
+    let SinkResponse { status, grpc_status, retry_after, .. } = response;
+    if !status.is_success() {
+        let why = format!("HTTP status {status}");
+        let retry = spoken.is_retryable(status.as_u16());
+        return if retry {
+            DeliveryOutcome::Failed(why, *retry_after)
+        } else {
+            DeliveryOutcome::Refused(why)
         };
     }
-    match status.as_u16() {
-        200..=299 => DeliveryOutcome::Sent,
-        400 | 411 | 413 | 415 | 422 => DeliveryOutcome::Refused(format!("HTTP status {status}")),
-        _ => DeliveryOutcome::Failed(format!("HTTP status {status}"), *retry_after),
+    match grpc_status.as_deref() {
+        _ if !spoken.is_grpc() => DeliveryOutcome::Sent,
+        Some("0") => DeliveryOutcome::Sent,
+        Some(code) if is_retryable(code, retry_after.is_some()) => {
+            DeliveryOutcome::Failed(format!("gRPC status {code}"), *retry_after)
+        }
+        Some(code) => DeliveryOutcome::Refused(format!("gRPC status {code}")),
+        // The connection ended before the response did.
+        None => DeliveryOutcome::Failed("gRPC status missing".to_owned(), *retry_after),
+    }
+}
+
+/// Whether OTLP/gRPC lists a status as retryable: CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE,
+/// DATA_LOSS, and RESOURCE_EXHAUSTED only with a retry delay, because servers refuse too large messages by it.
+/// PERMISSION_DENIED and UNAUTHENTICATED are retried all the same: an operator may renew an expired token.
+fn is_retryable(grpc_status: &str, has_retry_delay: bool) -> bool {
+    match grpc_status {
+        "1" | "4" | "10" | "11" | "14" | "15" => true,
+        "8" => has_retry_delay,
+        "7" | "16" => true,
+        _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use hyper::StatusCode;
+    use hyper::body::Bytes;
 
+    use super::super::protocol::Protocol;
     use super::*;
 
-    fn judged(
-        status: u16,
-        grpc_status: Option<&str>,
-        retry_after: Option<Duration>,
-        grpc: bool,
-    ) -> DeliveryOutcome {
-        let status = StatusCode::from_u16(status).unwrap();
-        judge(&SinkResponse { status, grpc_status: grpc_status.map(str::to_owned), retry_after }, grpc)
+    const WAIT: Duration = Duration::from_secs(7);
+
+    fn judged(protocol: Protocol, status: u16, grpc_status: Option<&str>, asks: bool) -> DeliveryOutcome {
+        let response = SinkResponse {
+            status: StatusCode::from_u16(status).unwrap(),
+            grpc_status: grpc_status.map(str::to_owned),
+            retry_after: asks.then_some(WAIT),
+            body: Bytes::new(),
+        };
+        judge(&response, protocol.spoken())
+    }
+
+    /// The tables of the OTLP specification, and the two exceptions for credentials.
+    #[test]
+    fn statuses_are_retried_as_otlp_lists_them() {
+        for status in 400..600 {
+            let retried = [401, 403, 429, 502, 503, 504].contains(&status);
+            for protocol in [Protocol::OtlpHttp, Protocol::OtlpGrpc] {
+                let outcome = judged(protocol, status, None, true);
+                let failed = matches!(outcome, DeliveryOutcome::Failed(_, told) if told == Some(WAIT));
+                assert!(failed == retried, "{status}: {outcome:?}");
+                assert!(failed || matches!(outcome, DeliveryOutcome::Refused(_)), "{status}: {outcome:?}");
+            }
+        }
+        for status in 1..20 {
+            let outcome = |asks| judged(Protocol::OtlpGrpc, 200, Some(&status.to_string()), asks);
+            let (calm, asked) = (outcome(false), outcome(true));
+            let retried = [1, 4, 7, 10, 11, 14, 15, 16].contains(&status);
+            assert_eq!(matches!(calm, DeliveryOutcome::Failed(_, None)), retried, "{status}: {calm:?}");
+            assert_eq!(matches!(asked, DeliveryOutcome::Failed(..)), retried || status == 8, "{status}");
+        }
+        assert!(matches!(judged(Protocol::OtlpGrpc, 200, None, false), DeliveryOutcome::Failed(..)));
+        assert_eq!(judged(Protocol::OtlpGrpc, 200, Some("0"), false), DeliveryOutcome::Sent);
+        assert_eq!(judged(Protocol::OtlpHttp, 200, None, false), DeliveryOutcome::Sent);
     }
 
     #[test]
-    fn what_was_taken_and_what_never_will_be() {
-        assert_eq!(judged(200, None, None, false), DeliveryOutcome::Sent);
-        assert_eq!(judged(200, Some("0"), None, true), DeliveryOutcome::Sent);
-        for (status, grpc) in
-            [(400, None), (413, None), (200, Some("3")), (200, Some("12")), (200, Some("8"))]
+    fn pyroscope_refuses_what_is_invalid_or_too_large() {
+        for (status, retried) in
+            [(400, false), (413, false), (422, false), (401, true), (429, true), (500, true)]
         {
-            let outcome = judged(status, grpc, None, grpc.is_some());
-            assert!(matches!(outcome, DeliveryOutcome::Refused(_)), "{status} {grpc:?}: {outcome:?}");
+            let outcome = judged(Protocol::Pyroscope, status, None, false);
+            assert_eq!(matches!(outcome, DeliveryOutcome::Failed(..)), retried, "{status}: {outcome:?}");
         }
-    }
-
-    #[test]
-    fn what_may_be_taken_another_time() {
-        for (status, grpc, of_grpc) in [
-            (503, None, false),
-            (401, None, false),
-            (429, None, false),
-            (200, Some("14"), true),
-            // OTLP lists OUT_OF_RANGE and DATA_LOSS as retryable.
-            (200, Some("11"), true),
-            (200, Some("15"), true),
-            (200, Some("8"), true),
-            (200, None, true),
-        ] {
-            let wait = Some(Duration::from_secs(7));
-            let outcome = judged(status, grpc, wait, of_grpc);
-            assert!(
-                matches!(outcome, DeliveryOutcome::Failed(_, told) if told == wait),
-                "{status} {grpc:?}: {outcome:?}"
-            );
-        }
+        assert_eq!(judged(Protocol::Pyroscope, 200, None, false), DeliveryOutcome::Sent);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::speak::Speak;
+use super::speak::{Speak, WindowRequests};
 use crate::daemon::service::{self, Service};
 use crate::output::pprof;
 use crate::profile::Profile;
@@ -19,8 +19,8 @@ impl Speak for Pyroscope {
         "pyroscope"
     }
 
-    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<Vec<Vec<u8>>> {
-        Ok(vec![request(profile, labels)?])
+    fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
+        Ok(WindowRequests { bodies: vec![request(profile, labels)?], oversized: 0 })
     }
 
     fn path(&self) -> &'static str {
@@ -29,6 +29,11 @@ impl Speak for Pyroscope {
 
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         &[("content-type", "application/proto"), ("connect-protocol-version", "1")]
+    }
+
+    /// Only an invalid or too large request will fail again.
+    fn is_retryable(&self, status: u16) -> bool {
+        !matches!(status, 400 | 411 | 413 | 415 | 422)
     }
 }
 

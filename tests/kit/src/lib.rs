@@ -10,6 +10,7 @@ pub mod java;
 pub mod manifest;
 pub mod native;
 pub mod nobody;
+pub mod otlp;
 pub mod packed;
 pub mod profiler;
 pub mod spent;

@@ -1,0 +1,169 @@
+//! The tables of an OTLP request. All its profiles refer to the entries by number.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use opentelemetry_proto::tonic::common::v1::AnyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::profiles::v1development as otlp;
+
+use super::super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD};
+use super::frame_type;
+use crate::profile::frame::{Module, hex};
+use crate::profile::{Frame, Kind, Labels};
+use crate::sample::ThreadState;
+
+/// The value of a text.
+pub(super) fn text(value: &str) -> AnyValue {
+    AnyValue { value: Some(Value::StringValue(value.to_owned())) }
+}
+
+/// Interned items; number 0 is the empty item, as the format requires.
+#[derive(Debug)]
+struct Table<T> {
+    list: Vec<T>,
+    ids: HashMap<T, i32>,
+}
+
+impl<T: Clone + Eq + Hash + Default> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table { list: vec![T::default()], ids: HashMap::from([(T::default(), 0)]) }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    fn id(&mut self, item: T) -> i32 {
+        if let Some(&id) = self.ids.get(&item) {
+            return id;
+        }
+        let id = i32::try_from(self.list.len()).unwrap_or(i32::MAX);
+        self.list.push(item.clone());
+        self.ids.insert(item, id);
+        id
+    }
+}
+
+/// An attribute: key, text and number; text or number is empty.
+type Attribute = (i32, String, i64);
+/// A location: mapping, address, function, line, attributes.
+type Location = (i32, u64, i32, i64, Vec<i32>);
+
+/// The tables that all profiles of a request share.
+#[derive(Debug, Default)]
+pub(super) struct Dictionary {
+    strings: Table<String>,
+    functions: Table<otlp::Function>,
+    mappings: Table<otlp::Mapping>,
+    locations: Table<Location>,
+    stacks: Table<otlp::Stack>,
+    attributes: Table<Attribute>,
+}
+
+impl Dictionary {
+    fn string(&mut self, text: &str) -> i32 {
+        self.strings.id(text.to_owned())
+    }
+
+    pub(super) fn value_type(&mut self, kind: &str, unit: &str) -> otlp::ValueType {
+        otlp::ValueType { type_strindex: self.string(kind), unit_strindex: self.string(unit) }
+    }
+
+    fn attribute(&mut self, key: &str, value: &str) -> i32 {
+        let key = self.string(key);
+        self.attributes.id((key, value.to_owned(), 0))
+    }
+
+    pub(super) fn labels(&mut self, labels: &Labels) -> Vec<i32> {
+        let mut list = Vec::new();
+        if !labels.process.is_empty() {
+            list.push(self.attribute(LABEL_PROCESS, &labels.process));
+        }
+        if !labels.thread.is_empty() {
+            list.push(self.attribute(LABEL_THREAD, &labels.thread));
+        }
+        if labels.state != ThreadState::Running {
+            list.push(self.attribute(LABEL_STATE, labels.state.name()));
+        }
+        if labels.pid != 0 {
+            let key = self.string(LABEL_PID);
+            list.push(self.attributes.id((key, String::new(), i64::from(labels.pid))));
+        }
+        list
+    }
+
+    pub(super) fn stack(&mut self, location_indices: Vec<i32>) -> i32 {
+        self.stacks.id(otlp::Stack { location_indices })
+    }
+
+    pub(super) fn marker(&mut self, text: &str) -> i32 {
+        self.location(&Frame::named(Kind::Marker, text), text)
+    }
+
+    pub(super) fn location(&mut self, frame: &Frame, name: &str) -> i32 {
+        let mut attributes = vec![self.attribute("jbpf_prof.frame.kind", frame.kind.facts().label)];
+        if let Some(kind) = frame_type::of(frame) {
+            attributes.push(self.attribute("profile.frame.type", kind));
+        }
+        let mut mapping = 0;
+        if let Some(module) = &frame.module {
+            match self.build_ids(module) {
+                // A mapping must have a build id, and the path is known all the same.
+                ids if ids.is_empty() => {
+                    attributes.push(self.attribute("jbpf_prof.mapping.path", &module.path));
+                }
+                attribute_indices => {
+                    let filename_strindex = self.string(&module.path);
+                    mapping = self.mappings.id(otlp::Mapping {
+                        filename_strindex,
+                        attribute_indices,
+                        ..otlp::Mapping::default()
+                    });
+                }
+            }
+        }
+        let function = otlp::Function {
+            name_strindex: self.string(name),
+            filename_strindex: frame.file.as_ref().map_or(0, |file| self.string(file)),
+            ..otlp::Function::default()
+        };
+        let function = self.functions.id(function);
+        self.locations.id((mapping, frame.address, function, i64::from(frame.line), attributes))
+    }
+
+    /// The attributes that identify a file.
+    fn build_ids(&mut self, module: &Module) -> Vec<i32> {
+        let gnu =
+            module.build_id.as_deref().map(|id| self.attribute("process.executable.build_id.gnu", &hex(id)));
+        let htlhash =
+            module.htlhash.map(|hash| self.attribute("process.executable.build_id.htlhash", &hex(&hash)));
+        gnu.into_iter().chain(htlhash).collect()
+    }
+
+    pub(super) fn finish(self) -> otlp::ProfilesDictionary {
+        let locations = self.locations.list.into_iter().enumerate();
+        let location_table =
+            locations.map(|(at, (mapping_index, address, function_index, line, attributes))| {
+                let lines = vec![otlp::Line { function_index, line, column: 0 }];
+                let lines = if at == 0 { Vec::new() } else { lines };
+                otlp::Location { mapping_index, address, lines, attribute_indices: attributes }
+            });
+        let attributes = self.attributes.list.into_iter().enumerate();
+        let attribute_table = attributes.map(|(at, (key_strindex, value, number))| {
+            let value = match number {
+                _ if at == 0 => None,
+                0 => Some(text(&value)),
+                number => Some(AnyValue { value: Some(Value::IntValue(number)) }),
+            };
+            otlp::KeyValueAndUnit { key_strindex, value, unit_strindex: 0 }
+        });
+        otlp::ProfilesDictionary {
+            mapping_table: self.mappings.list,
+            location_table: location_table.collect(),
+            function_table: self.functions.list,
+            link_table: vec![otlp::Link::default()],
+            string_table: self.strings.list,
+            attribute_table: attribute_table.collect(),
+            stack_table: self.stacks.list,
+        }
+    }
+}
