@@ -19,6 +19,7 @@ pub mod process;
 pub mod profile;
 mod runtime;
 pub mod sample;
+pub mod serve;
 pub mod session;
 pub mod suggestion;
 pub mod symbolize;

@@ -11,6 +11,8 @@ use jbpf_prof::cli::{self, Command, RecordConfig};
 use jbpf_prof::failure::{Exit, Failure, code_of};
 use jbpf_prof::output::Look;
 use jbpf_prof::output::report::Detail;
+use jbpf_prof::profile::Profile;
+use jbpf_prof::serve::run::RunServer;
 use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
@@ -136,23 +138,48 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     cli::log::begin(config.log);
     config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
-    let (outcome, sampled) =
-        session::run(&config.settings).map_err(|error| cli::explained(error, &refusals))?;
-    write(config, outcome)?;
+    let control = session::Control::default();
+    session::at_signals(&control)?;
+    let mut server = config.serve.clone().map(RunServer::start).transpose()?;
+    if let Some(server) = &server {
+        say(Level::Info, &format!("the page is at {} until Ctrl-C", server.place()));
+    }
+    let mut add = |mut fresh: Profile| {
+        fresh.filter(&config.include, &config.exclude);
+        config.waits.apply(&mut fresh);
+        server.iter_mut().for_each(|server| server.add(std::mem::take(&mut fresh)));
+    };
+    let fresh = config.serve.is_some().then_some(&mut add as &mut dyn FnMut(Profile));
+    let (mut outcome, sampled) =
+        session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
+    outcome.filter(&config.include, &config.exclude, &config.waits);
+    let look = Look { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
+    if let Some(server) = &mut server
+        && let Err(error) = server.end(&outcome.views(), &look)
+    {
+        say(Level::Warn, &format!("the page does not show the end of the run: {error:#}"));
+    }
+    let written = write(config, outcome, &look);
+    if let Some(server) = &server {
+        if !control.is_interrupted() {
+            say(Level::Info, &format!("the run has ended; {} stays until Ctrl-C", server.place()));
+        }
+        control.wait_for_interrupt();
+        server.drain();
+    }
+    written?;
     sampled.map(|()| Exit::Done)
 }
 
 /// Writes the outputs of a run and its report.
-fn write(config: &RecordConfig, mut outcome: session::Outcome) -> anyhow::Result<()> {
-    outcome.filter(&config.include, &config.exclude, &config.waits);
-    let look = Look { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
+fn write(config: &RecordConfig, mut outcome: session::Outcome, look: &Look) -> anyhow::Result<()> {
     for target in &config.outputs {
         let began = std::time::Instant::now();
-        let written = output::write(&outcome.views(), target, &look)?;
+        let written = output::write(&outcome.views(), target, look)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         if config.per_container {
-            let written = output::write_each(&outcome.views(), target, &look)?;
+            let written = output::write_each(&outcome.views(), target, look)?;
             outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         }
     }

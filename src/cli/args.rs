@@ -25,6 +25,8 @@ Examples:
     sudo jbpf-prof -d 30 --namespace prod
   Profile a command from its first instruction:
     sudo jbpf-prof -o build.svg -- make -j8
+  Watch a process in the browser while it runs:
+    sudo jbpf-prof -p 4711 --serve 127.0.0.1:0
   Write the picture and a file for 'go tool pprof':
     sudo jbpf-prof -d 30 -o cpu.svg -o cpu.pb.gz
   Find who causes page faults, one sample for 100 faults:
@@ -246,6 +248,16 @@ pub(super) struct Record {
     pub(super) output: Vec<PathBuf>,
     #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
     pub(super) format: Option<String>,
+    /// Serve the page at this address while the run goes on, for example 127.0.0.1:0.
+    ///
+    /// Open the printed address in a browser: the page grows each second. The page stays until Ctrl-C, also after the end of
+    /// the run. Port 0 is any free port. An address that other hosts can reach needs --token-file. With --serve, the
+    /// default output is the page as a file.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Output")]
+    pub(super) serve: Option<String>,
+    /// Serve profiles only to requests with the bearer token in this file; the page asks for the token.
+    #[arg(long, value_name = "FILE", help_heading = "Output", requires = "serve")]
+    pub(super) token_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) picture: Picture,
     /// Keep only stacks with a frame of this name; * matches any text (repeatable).

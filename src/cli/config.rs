@@ -11,7 +11,7 @@ use super::args::{Picture, Record, Report, WaitChoice};
 use super::events::distinct;
 use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
-use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, svg};
+use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, page, svg};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -19,6 +19,7 @@ use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
 use crate::sample::event::Unit;
 use crate::sample::{Event, ThreadState};
+use crate::serve::run::ServeConfig;
 use crate::session::{Refused, Settings, Target};
 use crate::waits::WaitFilter;
 use crate::waits::filter::UnknownName;
@@ -56,6 +57,8 @@ pub struct RecordConfig {
     pub per_container: bool,
     /// Show methods by line in the report.
     pub lines: bool,
+    /// The server of the page, if the user asks for one.
+    pub serve: Option<ServeConfig>,
     /// Warnings to print before the session begins.
     pub warnings: Vec<String>,
     /// The least severe messages that go to standard error; by default none.
@@ -70,17 +73,22 @@ struct Outputs {
 }
 
 impl RecordConfig {
-    pub(super) fn new(record: Record) -> Result<RecordConfig, Failure> {
+    pub(super) fn new(record: &Record) -> Result<RecordConfig, Failure> {
         let mut warnings = Vec::new();
-        let events = events(&record)?;
-        let rate = rate(&record, &events, &mut warnings)?;
-        let groups = groups(&record, &mut warnings)?;
-        let outputs = outputs(&record)?;
+        let events = events(record)?;
+        let rate = rate(record, &events, &mut warnings)?;
+        let groups = groups(record, &mut warnings)?;
+        let outputs = outputs(record)?;
         let look = look(&record.picture)?;
         let needs =
             |what: fn(&Needs) -> bool| outputs.targets.iter().any(|target| what(&target.format.needs));
-        let needs = Needs { seconds: needs(|needs| needs.seconds), threads: needs(|needs| needs.threads) };
+        let is_served = record.serve.is_some();
+        let needs = Needs {
+            seconds: is_served || needs(|needs| needs.seconds),
+            threads: is_served || needs(|needs| needs.threads),
+        };
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
+        let settings = settings(record.clone(), groups, &events, rate, needs)?;
         Ok(RecordConfig {
             outputs: outputs.targets,
             report_to_stderr: outputs.with_stdout
@@ -92,8 +100,9 @@ impl RecordConfig {
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
             lines: record.lines,
-            log: log_level(&record),
-            settings: settings(record, groups, &events, rate, needs)?,
+            log: log_level(record),
+            serve: super::serve::config(record, &settings)?,
+            settings,
             warnings,
         })
     }
@@ -306,7 +315,11 @@ fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selectio
 
 fn outputs(record: &Record) -> Result<Outputs, Failure> {
     let format = format(record.format.as_deref())?;
-    let names = if record.output.is_empty() { vec![default_name(format)] } else { record.output.clone() };
+    let names = if record.output.is_empty() {
+        vec![default_name(format, record.serve.is_some())]
+    } else {
+        record.output.clone()
+    };
     let mut outputs = Outputs::default();
     let mut known: Vec<Destination> = Vec::new();
     for name in names {
@@ -345,9 +358,9 @@ pub(super) fn output(option: &str, name: &Path, format: Option<&'static Format>)
     })
 }
 
-/// `jbpf-prof-20261121-093000.svg` in the current directory.
-fn default_name(format: Option<&Format>) -> PathBuf {
-    let extension = format.unwrap_or(&svg::FORMAT).extension();
+/// `jbpf-prof-20261121-093000.svg` in the current directory; who looks at the page gets the page.
+fn default_name(format: Option<&Format>, is_served: bool) -> PathBuf {
+    let extension = format.unwrap_or(if is_served { &page::FORMAT } else { &svg::FORMAT }).extension();
     let now = jiff::Zoned::now();
     PathBuf::from(format!("jbpf-prof-{}.{extension}", now.strftime("%Y%m%d-%H%M%S")))
 }
@@ -417,7 +430,8 @@ mod tests {
 
     #[test]
     fn default_output_has_date_and_time() {
-        let name = default_name(None).display().to_string();
+        let name = default_name(None, false).display().to_string();
         assert!(name.starts_with("jbpf-prof-20") && name.ends_with(".svg"), "{name}");
+        assert!(default_name(None, true).display().to_string().ends_with(".html"));
     }
 }

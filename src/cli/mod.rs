@@ -11,6 +11,7 @@ pub mod jvms;
 pub mod log;
 mod number;
 mod pages;
+mod serve;
 mod version;
 
 use std::ffi::OsString;
@@ -25,11 +26,11 @@ pub use config::RecordConfig;
 pub use explained::explained;
 pub use pages::{completions, write_man_pages};
 
-use crate::daemon::Address;
 use crate::failure::{Exit, Failure};
 use crate::output::report::{ShowOptions, ShownTable, width_of};
 use crate::output::{Look, OutputTarget};
 use crate::profile::filter::Glob;
+use crate::serve::Address;
 use crate::waits::WaitFilter;
 
 /// The command that the user gave.
@@ -98,7 +99,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         }
     };
     match args.command {
-        None => RecordConfig::new(args.record).map(|config| Command::Record(Box::new(config))),
+        None => RecordConfig::new(&args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Daemon(daemon)) => {
             daemon::Job::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
         }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::budget;
-use super::http::Address;
 use super::kubelet::KubeletConfig;
 use super::push::SinkConfig;
 use super::store;
 use crate::sample::Event;
+use crate::serve::Address;
 use crate::session::{AgentRule, JavaNaming};
 
 /// The configuration of a daemon.

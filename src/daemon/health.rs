@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::Address;
+use crate::serve::Address;
 use crate::text::clean;
 
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -9,8 +9,11 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::budget::{self, BudgetUse, Verdict};
+use super::http;
 use super::state::{Phase, State};
-use super::window::{PackedWindow, now_ms};
+use super::window::{PackedWindow, Span, now_ms};
+use crate::output::{Look, page};
+use crate::serve::feed::{FeedChange, event};
 use crate::session::{Control, Outcome};
 
 /// Capacity of the queue of windows. Windows that waited for a JVM's names arrive together after its answer: a minute
@@ -109,11 +112,12 @@ impl Keeper {
         self.judge(outcome);
         match PackedWindow::pack(&outcome.profile, outcome.ended) {
             Ok(window) => {
-                if let Some(store) = &self.state.store
-                    && let Err(error) = store.add(&window, now_ms())
-                {
+                let stored = self.state.store.as_ref().map(|store| store.add(&window, now_ms()));
+                let span = stored.unwrap_or(Ok(window.span)).unwrap_or_else(|error| {
                     log::warn!("a profile is lost: {error:#}");
-                }
+                    window.span
+                });
+                self.feed(outcome, span);
                 // Sending fails if no reader waits for a window, which is usual.
                 let _ = self.state.windows.send(Arc::new(window));
             }
@@ -123,6 +127,19 @@ impl Keeper {
             if let Err(error) = sink.offer(&outcome.profile) {
                 log::warn!("{}: a profile is lost: {error:#}", sink.name());
             }
+        }
+    }
+
+    /// Sends the window to pages that are open.
+    fn feed(&self, outcome: &Outcome, span: Span) {
+        if self.state.feed.stats().clients == 0 {
+            return;
+        }
+        let report = Some(Arc::new(outcome.report.clone()));
+        let look = Look { report, ..http::look(self.state.window_ms()) };
+        match page::packed(&outcome.views(), &look) {
+            Ok(document) => self.state.feed.publish(&event(FeedChange::Increment, span.start_ms, &document)),
+            Err(error) => log::warn!("a profile is not sent to pages: {error:#}"),
         }
     }
 

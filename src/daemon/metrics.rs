@@ -10,6 +10,7 @@ use super::store::StoreTotals;
 use crate::limits::Limit;
 use crate::profile::UnknownReason;
 use crate::profile::report::{Cost, NameSource};
+use crate::serve::FeedStats;
 use crate::session::{self, Outcome, Vitals};
 
 /// Totals since the start of the daemon, and its current state.
@@ -147,6 +148,7 @@ impl Metrics {
         kept: Option<StoreTotals>,
         sinks: &[(String, PushStats)],
         looks: Option<KubeletPolls>,
+        live: FeedStats,
     ) -> String {
         let mut out = Exposition::default();
         let version = env!("CARGO_PKG_VERSION");
@@ -162,6 +164,11 @@ impl Metrics {
             let help = "Stored windows that could not be written.";
             out.one("windows_lost_total", "counter", help, kept.lost);
         }
+        out.one("live_clients", "gauge", "Live pages that are open.", live.clients);
+        let help = "Live pages that were refused because too many were open.";
+        out.one("live_refused_total", "counter", help, live.refused);
+        let help = "Live pages that were disconnected because they did not read.";
+        out.one("live_dropped_total", "counter", help, live.slow);
         pushes(&mut out, sinks);
         if let Some(looks) = looks {
             kubelet(&mut out, looks);
@@ -312,7 +319,7 @@ fn source(names: &NameSource) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Metrics, Sum};
+    use super::{FeedStats, Metrics, Sum};
 
     #[test]
     fn counters_go_on_when_a_session_starts_anew() {
@@ -327,7 +334,7 @@ mod tests {
     fn each_known_reason_has_a_value_before_it_occurs() {
         let mut metrics = Metrics::default();
         metrics.lost.insert("ring full".to_owned(), 7);
-        let text = metrics.text(None, &[], None);
+        let text = metrics.text(None, &[], None, FeedStats::default());
         for line in [
             "samples_lost_total{reason=\"ring full\"} 7",
             "samples_lost_total{reason=\"frames never arrived\"} 0",

@@ -32,8 +32,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::sample::Event;
 use crate::sample::event::Unit;
+use crate::serve::{Address, Guard, Listener, serve};
 use crate::session::{self, Control, Node, Refused, Settings, Target};
-use http::{Listener, Server, Surface};
+use http::{DaemonSite, Server, Surface};
 use keeper::Desk;
 use kubelet::Kubelet;
 use notify::ServiceManager;
@@ -44,7 +45,6 @@ use store::WindowStore;
 pub use budget::BudgetLimits;
 pub use client::{Auth, Trust};
 pub use config::DaemonConfig;
-pub use http::Address;
 pub use kubelet::KubeletConfig;
 pub use push::{Protocol, SinkConfig};
 pub use store::StoreLimits;
@@ -114,14 +114,20 @@ pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> 
 async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()> {
     let server = Arc::new(Server {
         state: Arc::clone(state),
-        token_file: config.token_file.clone(),
+        guard: Guard::new(config.token_file.clone()),
         profiles: Semaphore::new(config.concurrent_profiles),
     });
     for (address, surface) in [(&config.metrics, Surface::Metrics), (&config.api, Surface::Profiles)] {
         if let Some(address) = address {
+            if let Address::Unix(path) = address
+                && let Some(parent) = path.parent().filter(|parent| !parent.exists())
+            {
+                directory::make_private(parent)?;
+            }
             let listener = Listener::bind(address).await?;
             log::info!("HTTP: {surface:?} at {address}");
-            tokio::spawn(http::serve(listener, surface, Arc::clone(&server)));
+            let site = DaemonSite { server: Arc::clone(&server), surface };
+            tokio::spawn(serve(listener, Arc::new(site)));
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use super::metrics::Metrics;
 use super::push::Sink;
 use super::store::WindowStore;
 use super::window::PackedWindow;
+use crate::serve::feed::Feed;
 
 /// How many windows a slow reader of profiles may lag behind.
 const BEHIND: usize = 16;
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub(super) kubelet: Option<Kubelet>,
     /// Broadcasts each new window.
     pub(super) windows: broadcast::Sender<Arc<PackedWindow>>,
+    /// Sends each new window to pages that are open.
+    pub(super) feed: Feed,
     metrics: Mutex<Metrics>,
     progress: Mutex<Progress>,
 }
@@ -60,6 +63,7 @@ impl State {
             sinks,
             kubelet,
             windows: broadcast::Sender::new(BEHIND),
+            feed: Feed::default(),
             metrics: Mutex::default(),
             progress: Mutex::new(Progress { phase: Phase::Starting, since: Instant::now() }),
         }
@@ -67,6 +71,11 @@ impl State {
 
     pub(super) fn metrics(&self) -> MutexGuard<'_, Metrics> {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Length of a window in milliseconds.
+    pub(super) fn window_ms(&self) -> u64 {
+        u64::try_from(self.window.as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
     /// Sets the phase and restarts its timeout; called again with each window.
@@ -80,7 +89,7 @@ impl State {
     pub(super) fn exposition(&self) -> String {
         let sinks: Vec<_> = self.sinks.iter().map(|sink| (sink.name().to_owned(), sink.stats())).collect();
         let looks = self.kubelet.as_ref().map(Kubelet::looks);
-        self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, looks)
+        self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, looks, self.feed.stats())
     }
 
     /// Whether the daemon is alive; an error means that a restart would help. A failed session is healthy, because the

@@ -76,11 +76,11 @@ impl WindowStore {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Stores a window. Removes the oldest windows if the disk is full.
+    /// Stores a window and returns its place in time. Removes the oldest windows if the disk is full.
     ///
     /// # Errors
     /// The window cannot be written, even after all others were removed.
-    pub(super) fn add(&self, window: &PackedWindow, now_ms: u64) -> anyhow::Result<()> {
+    pub(super) fn add(&self, window: &PackedWindow, now_ms: u64) -> anyhow::Result<Span> {
         let mut span = window.span;
         // The clock may have been set back: an existing window must not be overwritten.
         while self.with(|index| index.windows.contains_key(&span.start_ms)) {
@@ -101,7 +101,7 @@ impl WindowStore {
             }
         }
         self.remove_expired(now_ms);
-        Ok(())
+        Ok(span)
     }
 
     /// Removes windows beyond the limits of age and size; the newest window stays.

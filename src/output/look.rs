@@ -19,10 +19,20 @@ pub struct Look {
     pub inverted: bool,
     /// Facts about the run, for the page; `None` if the profile comes from a file.
     pub report: Option<Arc<RunReport>>,
+    /// Length of the profile's seconds on the page, in milliseconds: 1,000 unless the samples are in longer windows.
+    pub column_ms: u64,
 }
 
 impl Default for Look {
     fn default() -> Look {
-        Look { title: None, subtitle: None, min_width: 0.1, reverse: false, inverted: false, report: None }
+        Look {
+            title: None,
+            subtitle: None,
+            min_width: 0.1,
+            reverse: false,
+            inverted: false,
+            report: None,
+            column_ms: 1000,
+        }
     }
 }

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 /// A handle to one session. Clones control the same session.
 #[derive(Clone, Debug)]
@@ -66,6 +67,22 @@ impl Control {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether [`Control::interrupt`] was called.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.poll_interrupt(Some(&Timespec::default())) == Ok(1)
+    }
+
+    /// Waits until [`Control::interrupt`] is called. Returns at once if the kernel gave no event to wait for.
+    pub fn wait_for_interrupt(&self) {
+        while self.poll_interrupt(None) == Err(Errno::INTR) {}
+    }
+
+    fn poll_interrupt(&self, timeout: Option<&Timespec>) -> Result<usize, Errno> {
+        let Some(event) = &self.interrupt else { return Ok(0) };
+        poll(&mut [PollFd::new(event, PollFlags::IN)], timeout)
     }
 
     /// Sets the sampling period, in nanoseconds, from the next part on. The period must not be shorter than the one in

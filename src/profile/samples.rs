@@ -222,6 +222,11 @@ impl Profile {
 
     /// Adds all of another profile, including its accounts.
     pub fn merge(&mut self, other: &Profile) {
+        self.merge_later(other, 0);
+    }
+
+    /// Adds all of another profile, whose samples are `later` seconds later.
+    pub fn merge_later(&mut self, other: &Profile, later: u16) {
         let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, last: _, cut } =
             other;
         let to_frame: Vec<FrameId> =
@@ -237,7 +242,8 @@ impl Profile {
         }
         for sample in other.samples() {
             let labels = self.intern_labels(other.labels(sample.labels));
-            self.add_in(sample.second, to_node[sample.leaf.index()], labels, sample.event, sample.weight);
+            let second = sample.second.saturating_add(later);
+            self.add_in(second, to_node[sample.leaf.index()], labels, sample.event, sample.weight);
         }
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
@@ -265,6 +271,24 @@ impl Profile {
             accounts.kept = accounts.kept.saturating_sub(out);
             accounts.filtered += out;
         }
+    }
+
+    /// A profile of some samples of this one, without accounts.
+    #[must_use]
+    pub fn extract(&self, samples: &[Sample]) -> Profile {
+        let mut part = Profile::new();
+        part.span = self.span;
+        for sample in samples {
+            let mut stack: Vec<Arc<Frame>> = self
+                .trie
+                .up(sample.leaf)
+                .map(|node| Arc::new(self.frames.get(self.frame_of(node))))
+                .collect();
+            stack.reverse();
+            let (stack, labels) = (part.intern_stack(&stack), part.intern_labels(self.labels(sample.labels)));
+            part.add_in(sample.second, stack, labels, sample.event, sample.weight);
+        }
+        part
     }
 
     /// All samples, in an order that depends only on what was added and in which order.

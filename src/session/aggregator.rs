@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::fresh::Fresh;
 use super::idle::Idle;
 use super::part::RunPart;
 use super::sampler::{Batch, Totals};
@@ -15,8 +16,8 @@ use crate::capture::{Counted, Window};
 use crate::process::comm::{self, MAX_KERNEL, fold_numbers};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
-use crate::profile::samples::Weight;
-use crate::profile::{Frame, Kind, Labels};
+use crate::profile::samples::{Sample, Weight};
+use crate::profile::{Frame, Kind, Labels, Profile};
 use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, ThreadState, UserWord};
 use crate::symbolize::{CHUNK, Named};
 use crate::world::World;
@@ -119,6 +120,8 @@ pub(super) struct Aggregator {
     untimed: u64,
     waiting: Queue,
     wakers: Wakers,
+    /// Samples that were added since they were last taken; only if somebody watches the session.
+    fresh: Option<Fresh>,
     /// When the last two windows ended, in time order.
     ends: [MonoNs; 2],
 }
@@ -133,8 +136,20 @@ impl Aggregator {
             untimed: 0,
             waiting: Queue::default(),
             wakers: Wakers::default(),
+            fresh: None,
             ends: [MonoNs::default(); 2],
         }
+    }
+
+    /// Also notes the samples for [`Aggregator::take_fresh`]. The session must have one part.
+    pub(super) fn with_fresh_samples(self) -> Aggregator {
+        Aggregator { fresh: Some(Fresh::default()), ..self }
+    }
+
+    /// The samples that were added since the last call, with their accounts.
+    pub(super) fn take_fresh(&mut self) -> Profile {
+        let part = self.parts.front().zip(self.fresh.as_mut());
+        part.map(|(part, fresh)| fresh.take(part, self.idle.shown)).unwrap_or_default()
     }
 
     /// Samples of the current part; while it is empty, of the newest part that has some.
@@ -325,7 +340,11 @@ impl Aggregator {
                 profile.stack_of(&path)
             }
         };
-        profile.add_in(second, node, labels, event, Weight { count: count.ticks, value: count.weight });
+        let weight = Weight { count: count.ticks, value: count.weight };
+        profile.add_in(second, node, labels, event, weight);
+        if let Some(fresh) = &mut self.fresh {
+            fresh.note(Sample { leaf: node, labels, event, second, weight });
+        }
     }
 
     /// Interns the labels and the frames of process and thread of a stack. `waits`: the CPU was idle.

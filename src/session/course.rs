@@ -212,7 +212,9 @@ fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> 
     warnings
 }
 
-fn target(settings: &Settings) -> String {
+/// What is profiled, for people.
+#[must_use]
+pub fn target(settings: &Settings) -> String {
     let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match &settings.target {
         Target::All => "all processes".to_owned(),

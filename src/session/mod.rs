@@ -3,6 +3,7 @@
 mod aggregator;
 mod cost;
 mod course;
+mod fresh;
 mod idle;
 pub mod launch;
 mod outcome;
@@ -29,13 +30,16 @@ use crate::capture::Filter;
 use crate::capture::abi::LOSSES;
 use crate::capture::window::CaptureOptions;
 use crate::host;
+use crate::profile::Profile;
 use crate::targets::groups::Groups;
 use crate::waits::IdleRules;
 use crate::world::World;
 
 pub use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
 pub use crate::process::container::Node;
+pub use course::target as target_text;
 pub use outcome::{Outcome, Vitals};
+pub use stop::at_signals;
 
 use aggregator::{Aggregator, StackDisplay};
 use idle::Idle;
@@ -52,17 +56,20 @@ pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Samples as `settings` say, until the duration is over, a signal comes, or the launched command ends. If sampling
-/// ends early, the result has the error beside the outcome until then.
+/// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends. If
+/// sampling ends early, the result has the error beside the outcome until then. `fresh` gets after each second the samples
+/// that have their names since the call before; these are in the outcome too. The next second waits while `fresh` runs.
 ///
 /// # Errors
 /// If this host does not allow sampling, if the command cannot be run (a [`Failure`](crate::failure::Failure) of the
 /// target), or if sampling ends without an outcome.
-pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
-    let control = Control::default();
-    stop::at_signals(&control)?;
+pub fn run(
+    settings: &Settings,
+    control: &Control,
+    fresh: Option<&mut dyn FnMut(Profile)>,
+) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
     let mut whole = None;
-    let sampled = run_parts(settings, &control, |outcome| whole = Some(outcome));
+    let sampled = sample(settings, control, |outcome| whole = Some(outcome), fresh);
     let Some(mut outcome) = whole else {
         sampled?;
         bail!("sampling ended before the first sample");
@@ -74,15 +81,20 @@ pub fn run(settings: &Settings) -> anyhow::Result<(Outcome, anyhow::Result<()>)>
     Ok((outcome, sampled))
 }
 
-/// Like [`run`], but leaves signals alone: the session ends when `control` says so. `hand` gets each part as soon as
-/// all its stacks have names, while sampling goes on. The next windows wait while `hand` runs.
+/// Like [`run`], but in parts: `hand` gets each part as soon as all its stacks have names, while sampling goes on. The
+/// next windows wait while `hand` runs.
 ///
 /// # Errors
 /// If this host does not allow sampling, or if sampling ends early; `hand` gets what was sampled until then.
-pub fn run_parts(
+pub fn run_parts(settings: &Settings, control: &Control, hand: impl FnMut(Outcome)) -> anyhow::Result<()> {
+    sample(settings, control, hand, None)
+}
+
+fn sample(
     settings: &Settings,
     control: &Control,
     mut hand: impl FnMut(Outcome),
+    mut fresh: Option<&mut dyn FnMut(Profile)>,
 ) -> anyhow::Result<()> {
     let Supported { settings, warning } = Supported::of(settings)?;
     let settings = &settings;
@@ -113,6 +125,7 @@ pub fn run_parts(
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;
     let aggregator =
         Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });
+    let aggregator = if fresh.is_some() { aggregator.with_fresh_samples() } else { aggregator };
     let mut stages = Stages::prepare(settings, control, world, ready.unwind, aggregator);
 
     let news = sampler.news.take().context("the sampler has no news")?;
@@ -138,6 +151,9 @@ pub fn run_parts(
             Ok(News::Events(events)) => stages.events(&events),
             Ok(News::Window(batch)) => {
                 stages.window(*batch, control);
+                if let Some(fresh) = &mut fresh {
+                    fresh(stages.take_fresh());
+                }
                 if settings.part.is_some() {
                     stages.hand_over(&mut hand);
                 }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use super::Outcome;
 use super::aggregator::Aggregator;
 use super::cost::Steadiness;
@@ -14,7 +16,10 @@ use crate::limits::{Limit, ReachedLimits};
 use crate::loader::unwinding::Unwinding;
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
+use crate::profile::Profile;
+use crate::profile::samples::TimeSpan;
 use crate::runtime;
+use crate::sample::event::Unit;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
 /// All stages, in their order. First, who runs. Then runtimes, whose descriptions of JIT code the unwinder needs. Then
@@ -38,6 +43,8 @@ pub(super) struct Stages<'a> {
     steadiness: Steadiness,
     /// Limits of the whole session, also of processes that have ended.
     limits: ReachedLimits,
+    /// When sampling began.
+    begun: Timestamp,
 }
 
 impl<'a> Stages<'a> {
@@ -60,6 +67,7 @@ impl<'a> Stages<'a> {
             course: PartAssembler::begin(),
             steadiness: Steadiness::begin(),
             limits: ReachedLimits::default(),
+            begun: Timestamp::now(),
             settings,
         }
     }
@@ -71,6 +79,22 @@ impl<'a> Stages<'a> {
     pub(super) fn begin(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
         (self.course, self.steadiness) = (PartAssembler::begin(), Steadiness::begin());
+        self.begun = Timestamp::now();
+    }
+
+    /// The samples that have their names since the last call, in seconds since the begin of sampling.
+    pub(super) fn take_fresh(&mut self) -> Profile {
+        let mut fresh = self.aggregator.take_fresh();
+        fresh.span = TimeSpan {
+            start_unix_ns: self.begun.as_nanosecond().try_into().unwrap_or(0),
+            duration_ns: Timestamp::now().duration_since(self.begun).as_nanos().try_into().unwrap_or(0),
+        };
+        for (event, period) in &self.settings.events {
+            let is_time = event.unit() == Unit::Nanoseconds;
+            let accounts = fresh.accounts_mut(*event);
+            (accounts.period_ns, accounts.one_in) = if is_time { (*period, 0) } else { (0, *period) };
+        }
+        fresh
     }
 
     /// Applies process events to the world, then sends them to each stage.

@@ -9,7 +9,7 @@ use crate::plan::Control;
 ///
 /// # Errors
 /// If the handlers cannot be installed.
-pub(super) fn at_signals(control: &Control) -> anyhow::Result<()> {
+pub fn at_signals(control: &Control) -> anyhow::Result<()> {
     let control = control.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
     // Installed here, not in the thread: a signal while JVMs are attached then ends the session, not the program.

@@ -21,6 +21,10 @@ impl Tally {
         self.events.entry(event).or_default()
     }
 
+    pub(super) fn by_event(&self) -> impl Iterator<Item = (Event, &EventTally)> {
+        self.events.iter().map(|(event, tally)| (*event, tally))
+    }
+
     pub(super) fn events(&self) -> impl Iterator<Item = &EventTally> {
         self.events.values()
     }

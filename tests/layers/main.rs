@@ -12,7 +12,7 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 24] = [
+const ROOMS: [(&str, &[&str]); 25] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
@@ -72,9 +72,13 @@ const ROOMS: [(&str, &[&str]); 24] = [
             "world",
         ],
     ),
+    ("serve", &["sample", "profile", "output"]),
     (
         "daemon",
-        &["backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text", "waits"],
+        &[
+            "backoff", "sample", "process", "profile", "output", "plan", "session", "limits", "text",
+            "waits", "serve",
+        ],
     ),
     (
         "cli",
@@ -89,6 +93,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
             "output",
             "plan",
             "session",
+            "serve",
             "daemon",
             "text",
             "suggestion",
@@ -111,10 +116,10 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("flate2", &["symbolize", "output", "daemon"]),
     ("fxprof_processed_profile", &["output"]),
     ("gimli", &["symbolize"]),
-    ("http_body_util", &["daemon"]),
-    ("hyper", &["daemon"]),
+    ("http_body_util", &["serve", "daemon"]),
+    ("hyper", &["serve", "daemon"]),
     ("hyper_rustls", &["daemon"]),
-    ("hyper_util", &["daemon"]),
+    ("hyper_util", &["serve", "daemon"]),
     ("inferno", &["output"]),
     ("jiff", &["cli", "session", "daemon"]),
     ("jvm_symbols_log", &["jvm"]),
@@ -137,11 +142,11 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("ruzstd", &["symbolize"]),
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
-    ("serde_json", &["process", "output", "daemon"]),
+    ("serde_json", &["process", "output", "serve", "daemon"]),
     ("sha2", &["symbolize", "output"]),
     ("strsim", &["suggestion"]),
     ("thiserror", &["*"]),
-    ("tokio", &["plan", "session", "daemon"]),
+    ("tokio", &["plan", "session", "serve", "daemon"]),
     ("toml", &["cli"]),
     ("tower_service", &["daemon"]),
     ("zerocopy", &["capture"]),

@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 mod fixture;
+mod live;
 mod npm;
 
 use std::collections::{BTreeMap, BTreeSet};

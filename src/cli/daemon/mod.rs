@@ -17,10 +17,11 @@ use value::{given, pair, size, valid_url};
 
 use super::config::{OWN_BINARY, duration};
 use super::events::{distinct, named};
-use crate::daemon::{Address, Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
+use crate::daemon::{Auth, BudgetLimits, DaemonConfig, KubeletConfig, StoreLimits, Trust};
 use crate::failure::Failure;
 use crate::profile::filter::Glob;
 use crate::sample::Event;
+use crate::serve::Address;
 use crate::session::{AgentRule, OptedIn};
 
 /// The shortest and the longest window, seconds.

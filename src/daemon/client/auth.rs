@@ -1,16 +1,14 @@
 //! Credentials for HTTP requests: tokens and passwords from files. The files are read for each request, so that secrets
 //! can be replaced.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
-/// Maximum bytes of a secret.
-const MAX_SECRET: usize = 16 << 10;
+use crate::serve::secret;
 
 /// The credentials of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,19 +59,6 @@ impl Auth {
         value.set_sensitive(true);
         Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
     }
-}
-
-/// Reads a secret from a file, without the line break at its end.
-///
-/// # Errors
-/// The file cannot be read, is empty or too large.
-pub(in crate::daemon) fn secret(file: &Path) -> anyhow::Result<String> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let text = text.trim_end_matches(['\r', '\n']);
-    if text.is_empty() || text.len() > MAX_SECRET {
-        bail!("{} is empty or too large to be a secret", file.display());
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ use rustls::{ClientConfig, RootCertStore};
 use resolve::Resolver;
 
 pub use auth::Auth;
-pub(super) use auth::secret;
 
 /// Timeout of a request.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,26 +1,16 @@
 //! The responses of the endpoints.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use hyper::StatusCode;
-use hyper::body::Bytes;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::answer::{HttpResponse, answer, say};
+use super::make::{Packed, Wanted, make};
 use super::query::{LONGEST, Query, SampleQuery};
 use crate::daemon::state::State;
-use crate::daemon::window::{PackedWindow, now_ms};
-use crate::output::{self, Format, Look, pprof};
-use crate::profile::Profile;
-
-/// Limit on the nodes of a merged profile: 16 MiB. The frames of the nodes take several times as much.
-const MAX_NODES: usize = 1 << 20;
+use crate::daemon::window::now_ms;
+use crate::serve::response::{HttpResponse, answer, say};
 
 pub(super) fn metrics(state: &State) -> HttpResponse {
     answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", state.exposition().into())
@@ -71,9 +61,9 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
         if from >= to || u128::from(to - from) > LONGEST.as_millis() {
             return Err(format!("from must be before to, by at most {} s", LONGEST.as_secs()));
         }
-        Ok((from, to, query.format()?, query.wanted()?))
+        Ok((from, to, of_query(state, &query)?))
     };
-    let (from, to, format, wanted) = match asked() {
+    let (from, to, wanted) = match asked() {
         Ok(asked) => asked,
         Err(said) => return say(StatusCode::BAD_REQUEST, &said),
     };
@@ -83,7 +73,7 @@ pub(super) async fn window(state: &State, query: Option<&str>) -> HttpResponse {
     if files.is_empty() {
         return say(StatusCode::NOT_FOUND, "nothing is kept of that time; see /windows");
     }
-    made(files, wanted, format).await
+    made(files, wanted).await
 }
 
 /// `/profile?seconds=&format=`: the windows from the current one on, until `seconds` have passed.
@@ -91,9 +81,9 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
     let asked = || -> Result<_, String> {
         let names = [&["seconds", "format"][..], &SampleQuery::NAMES].concat();
         let query = Query::parse(query, &names)?;
-        Ok((query.seconds()?, query.format()?, query.wanted()?))
+        Ok((query.seconds()?, of_query(state, &query)?))
     };
-    let (seconds, format, wanted) = match asked() {
+    let (seconds, wanted) = match asked() {
         Ok(asked) => asked,
         Err(said) => return say(StatusCode::BAD_REQUEST, &said),
     };
@@ -106,7 +96,7 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
                 let ended = window.ended;
                 taken.push(Packed::Live(window));
                 if ended >= until {
-                    return made(taken, wanted, format).await;
+                    return made(taken, wanted).await;
                 }
             }
             Ok(Err(RecvError::Lagged(_))) => {}
@@ -121,14 +111,13 @@ pub(super) async fn profile(state: &State, query: Option<&str>) -> HttpResponse 
     }
 }
 
-/// A packed window in memory or on disk.
-enum Packed {
-    Live(Arc<PackedWindow>),
-    File(PathBuf),
+fn of_query(state: &State, query: &Query) -> Result<Wanted, String> {
+    Ok(Wanted { samples: query.wanted()?, format: query.format()?, window_ms: state.window_ms() })
 }
 
-async fn made(windows: Vec<Packed>, wanted: SampleQuery, format: &'static Format) -> HttpResponse {
-    let work = tokio::task::spawn_blocking(move || make(&windows, &wanted, format));
+async fn made(windows: Vec<Packed>, wanted: Wanted) -> HttpResponse {
+    let format = wanted.format;
+    let work = tokio::task::spawn_blocking(move || make(&windows, &wanted));
     match work.await {
         Ok(Ok(Some(body))) => answer(StatusCode::OK, format.media_type, body),
         Ok(Ok(None)) => say(StatusCode::NOT_FOUND, "no sample of that time matches the query"),
@@ -137,46 +126,14 @@ async fn made(windows: Vec<Packed>, wanted: SampleQuery, format: &'static Format
     }
 }
 
-/// The profile of these windows in this format; `None` if no sample matches the query.
-fn make(windows: &[Packed], wanted: &SampleQuery, format: &Format) -> anyhow::Result<Option<Bytes>> {
-    let mut merged = Profile::with_room(MAX_NODES);
-    for window in windows {
-        let mut one = match window {
-            Packed::Live(window) => pprof::read(&mut window.bytes.as_slice())?,
-            // A window that was removed in the meantime had expired.
-            Packed::File(path) => match File::open(path) {
-                Ok(file) => {
-                    pprof::read(&mut BufReader::new(file)).context("a stored profile cannot be read")?
-                }
-                Err(_) => continue,
-            },
-        };
-        wanted.apply(&mut one);
-        merged.merge(&one);
-    }
-    if !wanted.is_all() && merged.samples().is_empty() {
-        return Ok(None);
-    }
-    let mut body = Vec::new();
-    let mut views = merged.views();
-    views.retain(|view| wanted.event.is_none_or(|event| view.event() == event));
-    if wanted.event.is_some() && views.is_empty() {
-        return Ok(None);
-    }
-    if !format.several {
-        // The query may leave samples of a later event only.
-        let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
-        views = views.drain(first..).take(1).collect();
-    }
-    output::encode(&views, format, &Look::default(), &mut body)?;
-    Ok(Some(body.into()))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::daemon::state::Phase;
-    use crate::profile::Labels;
+    use crate::daemon::window::PackedWindow;
+    use crate::profile::{Labels, Profile};
     use crate::sample::Event;
 
     /// Windows end by the monotonic clock; the wall clock must not matter.

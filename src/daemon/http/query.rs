@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::output::{Format, pprof};
+use crate::output::{Format, page, pprof};
 use crate::profile::filter::Glob;
 use crate::profile::labels::ContainerLabels;
 use crate::profile::{Labels, Profile};
@@ -53,9 +53,21 @@ impl Query {
         }
     }
 
+    /// Whole seconds back from now, for the live page; 5 minutes by default.
+    pub(super) fn past_seconds(&self) -> Result<u64, String> {
+        let text = self.get("seconds").unwrap_or("300");
+        match text.parse() {
+            Ok(seconds) if (1..=LONGEST.as_secs()).contains(&seconds) => Ok(seconds),
+            _ => Err(format!("seconds={text}: use 1 to {}", LONGEST.as_secs())),
+        }
+    }
+
     /// The format, by the extension of its files; pprof by default.
     pub(super) fn format(&self) -> Result<&'static Format, String> {
         let Some(name) = self.get("format") else { return Ok(&pprof::FORMAT) };
+        if page::DOCUMENT.names.contains(&name) {
+            return Ok(&page::DOCUMENT);
+        }
         Format::named(name).map_err(|error| format!("format={error}"))
     }
 

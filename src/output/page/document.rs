@@ -148,7 +148,7 @@ impl<'a> Document<'a> {
             version: VERSION,
             title: crate::profile::frame::clean(title.as_bytes(), 200),
             start_unix_ms: span.start_unix_ns / 1_000_000,
-            column_ms: 1000,
+            column_ms: look.column_ms,
             columns: last + 1,
             kinds: Kind::ALL.into_iter().map(kind_row).collect(),
             symbols,

@@ -28,24 +28,50 @@ macro_rules! modules {
 }
 
 /// All modules, each behind those that it imports. The last one is the page's begin and exports nothing.
-static MODULES: [Module; 18] = modules!(
+static MODULES: [Module; 21] = modules!(
     "dom" "numbers" "colour" "data" "selection" "shown" "layout" "flame" "groups" "tree" "table" "lines" "functions"
-    "run" "strip" "facets" "address" "main"
+    "run" "strip" "facets" "address" "growing" "feed" "live" "main"
 );
 
 /// The page before and behind the document.
-static PARTS: LazyLock<(String, String)> = LazyLock::new(|| {
-    let script: String = MODULES.iter().map(assembled).collect();
-    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
-    let policy = format!(
-        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        hash(&script),
-        hash(STYLE)
-    );
-    let page = PAGE.replace("{policy}", &policy).replace("{style}", STYLE).replace("{script}", &script);
-    let (before, behind) = page.split_once("{profile}").unwrap_or((&page, ""));
-    (before.to_owned(), behind.to_owned())
+struct Parts {
+    before: String,
+    behind: String,
+}
+
+/// The page as a file. It has its policy in its head.
+static FILE: LazyLock<Parts> = LazyLock::new(|| {
+    Parts::new(&format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n", policy()))
 });
+/// The page of a server, whose policy is in a header: one in the head would forbid requests to the server.
+static SERVED: LazyLock<Parts> = LazyLock::new(|| Parts::new(""));
+static SCRIPT: LazyLock<String> = LazyLock::new(|| MODULES.iter().map(assembled).collect());
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+    format!(
+        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
+        hash(&SCRIPT),
+        hash(STYLE)
+    )
+});
+
+impl Parts {
+    fn new(policy: &str) -> Parts {
+        let page = PAGE.replace("{policy}\n", policy).replace("{style}", STYLE).replace("{script}", &SCRIPT);
+        let (before, behind) = page.split_once("{profile}").unwrap_or((&page, ""));
+        Parts { before: before.to_owned(), behind: behind.to_owned() }
+    }
+}
+
+/// The content security policy of the page: only its own script and style, and no request.
+pub(super) fn policy() -> &'static str {
+    &POLICY
+}
+
+/// The page of a server. `settings` is JSON without text of profiled programs.
+pub(super) fn shell(settings: &str) -> String {
+    [&SERVED.before, settings, &SERVED.behind].concat()
+}
 
 /// A module as a part of one script, because a page under a strict policy cannot load further files. The module becomes
 /// a function with its own scope; `import` takes values from an earlier module, and `export` returns them.
@@ -83,8 +109,16 @@ fn exported(declared: &str) -> Option<&str> {
 /// # Errors
 /// The error of `out`.
 pub(super) fn write(document: &Document<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (before, behind) = &*PARTS;
-    out.write_all(before.as_bytes())?;
+    out.write_all(FILE.before.as_bytes())?;
+    pack(document, out)?;
+    Ok(out.write_all(FILE.behind.as_bytes())?)
+}
+
+/// Writes the packed document: JSON on one line.
+///
+/// # Errors
+/// The error of `out`.
+pub(super) fn pack(document: &Document<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     out.write_all(b"{\"deflate-raw\":\"")?;
     let mut text = EncoderWriter::new(&mut *out, &STANDARD);
     let mut packed = DeflateEncoder::new(&mut text, Compression::default());
@@ -92,15 +126,14 @@ pub(super) fn write(document: &Document<'_>, out: &mut dyn Write) -> anyhow::Res
     packed.finish().context("writing the profile of a page")?;
     text.finish().context("writing the profile of a page")?;
     drop(text);
-    out.write_all(b"\"}")?;
-    Ok(out.write_all(behind.as_bytes())?)
+    Ok(out.write_all(b"\"}")?)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use super::{MODULES, PARTS, STYLE, exported};
+    use super::{FILE, MODULES, Parts, STYLE, exported, shell};
 
     #[test]
     fn each_module_stands_behind_those_that_it_imports() {
@@ -126,9 +159,13 @@ mod tests {
         assert_eq!(scripts.count(), MODULES.len(), "a file of web/ is not in MODULES");
     }
 
+    fn policy_line(before: &str) -> String {
+        before.lines().find(|line| line.contains("Content-Security-Policy")).unwrap().to_owned() + "\n"
+    }
+
     #[test]
     fn the_policy_allows_only_the_own_script_and_style() {
-        let (before, behind) = &*PARTS;
+        let Parts { before, behind } = &*FILE;
         assert!(before.contains("default-src 'none'; script-src 'sha256-") && before.contains(STYLE));
         let page = format!("{before}{behind}");
         assert_eq!(page.matches("<script").count(), 2);
@@ -138,5 +175,12 @@ mod tests {
             assert!(!page.contains(word), "{word}");
         }
         assert!(!behind.contains("{script}") && !before.contains("{policy}"));
+        let served = shell("{\"live\":{}}");
+        assert!(!served.contains("Content-Security-Policy") && !served.contains("{policy}"));
+        assert!(served.contains("<script id=\"profile\" type=\"application/json\">{\"live\":{}}</script>"));
+        assert_eq!(
+            served.len() + before.len() + behind.len(),
+            2 * page.len() + 11 - policy_line(before).len()
+        );
     }
 }

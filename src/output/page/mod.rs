@@ -26,6 +26,39 @@ pub static FORMAT: Format = Format {
     read: FormatReader::Never("a page is for looking at; convert reads folded stacks and pprof"),
 };
 
+/// The document of the page alone, for a page that a server serves.
+pub static DOCUMENT: Format = Format {
+    names: &["document"],
+    media_type: "application/json",
+    needs: Needs { seconds: true, threads: true },
+    several: true,
+    write: |views, look, out| html::pack(&document::Document::of(views, look), out),
+    read: FormatReader::Never("the document of a page is only for the page"),
+};
+
+/// The document of the page, packed as JSON on one line.
+///
+/// # Errors
+/// The document cannot be encoded.
+pub fn packed(views: &[ProfileView<'_>], look: &Look) -> anyhow::Result<Vec<u8>> {
+    let mut packed = Vec::new();
+    html::pack(&document::Document::of(views, look), &mut packed)?;
+    Ok(packed)
+}
+
+/// The content security policy of the page: only its own script and style, and no request.
+#[must_use]
+pub fn policy() -> &'static str {
+    html::policy()
+}
+
+/// The page without a document and without a policy, for a server. `settings` is JSON for the page's script and must have
+/// no text of profiled programs.
+#[must_use]
+pub fn shell(settings: &str) -> String {
+    html::shell(settings)
+}
+
 /// Writes the page of all events.
 ///
 /// # Errors

@@ -18,6 +18,8 @@ pub struct Browser {
     requests: u64,
     /// What the page wrote to the console, threw, or was refused by its policy.
     pub complaints: Vec<String>,
+    /// The server that pages may ask.
+    server: String,
 }
 
 /// Whether this machine lacks Chromium; if so, prints that.
@@ -41,8 +43,15 @@ impl Browser {
             .spawn()
             .unwrap();
         let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut browser =
-            Browser { child, to, from, session: String::new(), requests: 0, complaints: Vec::new() };
+        let mut browser = Browser {
+            child,
+            to,
+            from,
+            session: String::new(),
+            requests: 0,
+            complaints: Vec::new(),
+            server: String::new(),
+        };
         let target = browser.ask("Target.createTarget", &json!({"url": "about:blank"}));
         let attached =
             browser.ask("Target.attachToTarget", &json!({"targetId": target["targetId"], "flatten": true}));
@@ -85,7 +94,8 @@ impl Browser {
 
     fn note(&mut self, event: &Value) {
         let url = event["params"]["request"]["url"].as_str().unwrap_or_default();
-        let is_request = event["method"] == "Network.requestWillBeSent" && !url.starts_with("file:");
+        let is_known = url.starts_with("file:") || (!self.server.is_empty() && url.starts_with(&self.server));
+        let is_request = event["method"] == "Network.requestWillBeSent" && !is_known;
         let bad = [
             "Runtime.exceptionThrown",
             "Runtime.consoleAPICalled",
@@ -102,6 +112,13 @@ impl Browser {
         // A new fragment alone would not load the page again.
         self.ask("Page.navigate", &json!({"url": "about:blank"}));
         self.ask("Page.navigate", &json!({"url": format!("file://{}#{fragment}", file.display())}));
+        self.wait_for(ready);
+    }
+
+    /// Opens the page of a server, which it may ask for more, and waits until `ready` is true there.
+    pub fn open_served(&mut self, url: &str, ready: &str) {
+        url.clone_into(&mut self.server);
+        self.ask("Page.navigate", &json!({"url": url}));
         self.wait_for(ready);
     }
 

@@ -32,12 +32,23 @@ function mixed(caller, frame) {
 }
 
 /**
+ * The hash of a frame. Compiled and inlined code of one name are different frames.
+ * @param {Profile} profile
+ * @param {number} symbol
+ * @returns {number}
+ */
+function frameOf(profile, symbol) {
+  return hashed(`${profile.nameOf(symbol)} ${profile.kinds[profile.symbolKind[symbol]].name}`);
+}
+
+/**
+ * The hash of a stack.
  * @param {Profile} profile
  * @param {number} node
  * @returns {number}
  */
-function pathOf(profile, node) {
-  return node === 0 ? 0 : mixed(pathOf(profile, profile.parent[node]), hashed(profile.nameOf(profile.symbol[node])));
+export function pathOf(profile, node) {
+  return node === 0 ? 0 : mixed(pathOf(profile, profile.parent[node]), frameOf(profile, profile.symbol[node]));
 }
 
 /**
@@ -46,8 +57,9 @@ function pathOf(profile, node) {
  * @param {number} wanted
  * @returns {number}
  */
-function nodeOf(profile, wanted) {
-  const names = profile.symbolName.map((_, symbol) => hashed(profile.nameOf(symbol)));
+export function nodeOf(profile, wanted) {
+  if (wanted === 0) return 0;
+  const names = profile.symbolName.map((_, symbol) => frameOf(profile, symbol));
   const hashes = new Uint32Array(profile.nodes);
   for (let node = 1; node < profile.nodes; node++) {
     hashes[node] = mixed(hashes[profile.parent[node]], names[profile.symbol[node]]);

@@ -18,9 +18,9 @@ const VERSION = 1;
 /**
  * Reads the document: plain, or `{"deflate-raw": "base64"}`.
  * @param {string} text
- * @returns {Promise<Profile>}
+ * @returns {Promise<any>}
  */
-export async function load(text) {
+export async function unpack(text) {
   let read = JSON.parse(text);
   if (read["deflate-raw"] !== undefined) {
     const binary = atob(read["deflate-raw"]);
@@ -30,7 +30,7 @@ export async function load(text) {
     read = JSON.parse(await new Response(stream).text());
   }
   if (read.version !== VERSION) throw new Error(`The profile has version ${read.version}; this page reads version ${VERSION}.`);
-  return new Profile(read);
+  return read;
 }
 
 /**
@@ -105,6 +105,8 @@ export class Profile {
     this.column_ms = read.column_ms;
     /** @type {number} */
     this.columns = read.columns;
+    /** Columns behind time that the profile does not have, and when they begin. @type {{column: number, start_ms: number}[]} */
+    this.breaks = read.breaks ?? [{ column: 0, start_ms: read.start_unix_ms }];
     /** @type {Kind[]} */
     this.kinds = read.kinds;
     /** @type {string[]} */
@@ -175,6 +177,26 @@ export class Profile {
       this.code[node] = this.kindOf(node).wait ? this.code[this.parent[node]] : node;
       if (id >= 0 && open[id]++ === 0) this.outermost[node] = 1;
     }
+  }
+
+  /**
+   * When a column begins: milliseconds since 1970, or since the begin of a profile without a wall clock.
+   * @param {number} column
+   * @returns {number}
+   */
+  msOf(column) {
+    const since = this.breaks.findLast((one) => one.column <= column) ?? this.breaks[0];
+    return since.start_ms + (column - since.column) * this.column_ms;
+  }
+
+  /**
+   * The column that begins next to a time, at most the one behind the last.
+   * @param {number} ms
+   * @returns {number}
+   */
+  columnAt(ms) {
+    const since = this.breaks.findLast((one) => one.start_ms <= ms + this.column_ms / 2) ?? this.breaks[0];
+    return Math.max(0, Math.min(this.columns, since.column + Math.round((ms - since.start_ms) / this.column_ms)));
   }
 
   /**

@@ -18,8 +18,8 @@ export class Facets {
     this.root = root;
     this.selection = selection;
     this.changed = changed;
-    /** Values of each dimension that are listed. */
-    this.limits = selection.dimensions.map(() => FIRST);
+    /** Values of each dimension that are listed, if not only the first ones. @type {Map<string, number>} */
+    this.limits = new Map();
   }
 
   show() {
@@ -58,16 +58,17 @@ export class Facets {
     const dimension = dimensions[at];
     const order = [...counts.keys()].filter((value) => counts[value] > 0 || chosen[at].has(value))
       .sort((a, b) => Number(chosen[at].has(b)) - Number(chosen[at].has(a)) || counts[b] - counts[a]);
-    const choices = order.slice(0, this.limits[at]).map((value) => this.choice(at, value, counts[value]));
+    const limit = this.limits.get(dimension.name) ?? FIRST;
+    const choices = order.slice(0, limit).map((value) => this.choice(at, value, counts[value]));
     const box = element("fieldset", {}, element("legend", {}, dimension.title), ...choices);
-    if (order.length > this.limits[at]) {
+    if (order.length > limit) {
       box.append(element("button", {
         type: "button", id: `more-${at}`,
         click: () => {
-          this.limits[at] += STEP;
+          this.limits.set(dimension.name, limit + STEP);
           this.show();
         },
-      }, `${order.length - this.limits[at]} more`));
+      }, `${order.length - limit} more`));
     }
     return box;
   }

@@ -83,6 +83,16 @@ export class FlameGraph {
     if (turned) this.root.scrollTop = rootUp ? 0 : this.height;
   }
 
+  /**
+   * Goes on with another profile, where the zoom and the node of the keys have other numbers.
+   * @param {Profile} profile
+   * @param {number} zoom
+   * @param {number} current
+   */
+  follow(profile, zoom, current) {
+    [this.profile, this.zoom, this.current] = [profile, zoom, current];
+  }
+
   arrange() {
     if (this.shown === undefined || this.root.clientWidth === 0) return;
     this.layout = new Layout(this.shown, this.zoom, this.root.clientWidth);

@@ -17,6 +17,7 @@ export class Functions {
     this.table = new Table("Functions", {
       choose: (row) => choose(row.symbol),
       isChosen: (row) => row.id === this.chosen,
+      key: (row) => /** @type {Shown} */ (this.shown).profile.nameOf(row.symbol),
       isFound: (row) => /** @type {Shown} */ (this.shown).isFound(row.symbol),
     });
     this.callers = new CallTree("Callers", callers, choose);

@@ -1,16 +1,16 @@
 /** The page: it reads the profile, and shows it again whenever the selection or the view changes. */
 
-/** @import {Profile} from "./data.js" */
 /** @import {Range} from "./selection.js" */
 /** @import {View} from "./address.js" */
-import { read, write } from "./address.js";
-import { load } from "./data.js";
+import { nodeOf, pathOf, read, write } from "./address.js";
+import { Profile, unpack } from "./data.js";
 import { byId, element } from "./dom.js";
 import { Facets } from "./facets.js";
 import { FlameGraph } from "./flame.js";
 import { Functions } from "./functions.js";
 import { callees, callers } from "./groups.js";
 import { Lines } from "./lines.js";
+import { Live } from "./live.js";
 import { grouped, percent } from "./numbers.js";
 import { run } from "./run.js";
 import { Selection } from "./selection.js";
@@ -57,24 +57,64 @@ class Page {
     this.strip = new Strip(byId("strip"), profile, (which, range) => this.selectTime(which, range), describe);
     this.buildHead();
     this.buildTabs();
+    this.showProfile();
     this.listen();
     this.restore();
   }
 
   buildHead() {
-    const { profile } = this;
-    byId("title").textContent = profile.title;
-    document.title = profile.title;
     if (matchMedia("(max-width: 760px)").matches) byId("selection").open = false;
-    byId("time").hidden = profile.columns < 2;
-    const rows = byId("rows");
-    rows.append(element("option", { value: "-1" }, "all"));
-    this.selection.dimensions.forEach((dimension, at) => rows.append(element("option", { value: at }, dimension.title)));
-    rows.addEventListener("change", () => {
+    byId("rows").addEventListener("change", () => {
       this.rowsAreChosen = true;
       this.showStrip();
     });
     byId("keys").append(...KEYS.map(([key, what]) => element("tr", {}, element("th", { scope: "row" }, element("kbd", {}, key)), element("td", {}, what))));
+  }
+
+  /** Shows what depends on the profile only. */
+  showProfile() {
+    const { profile, selection } = this;
+    byId("title").textContent = document.title = profile.title;
+    byId("time").hidden = profile.columns < 2;
+    const rows = byId("rows");
+    const titles = ["all", ...selection.dimensions.map((dimension) => dimension.title)];
+    if ([...rows.options].map((option) => option.text).join() !== titles.join()) {
+      const chosen = rows.selectedOptions[0]?.text;
+      rows.replaceChildren(...titles.map((title, at) => element("option", { value: at - 1 }, title)));
+      rows.value = String(Math.max(0, titles.indexOf(chosen)) - 1);
+    }
+    const panel = byId("panel-run");
+    const scrolled = panel.firstElementChild?.scrollTop ?? 0;
+    panel.replaceChildren(run(profile));
+    panel.firstElementChild.scrollTop = scrolled;
+  }
+
+  /**
+   * Shows a newer profile. View and selection stay, as far as the profile has them.
+   * @param {Profile} profile
+   */
+  replace(profile) {
+    const old = this.profile;
+    const address = write(this.selection, this.view);
+    const current = pathOf(old, this.flame.current);
+    const { which } = this.strip;
+    const [range, base] = [this.selection.range, this.selection.base].map((one) => moved(one, old, profile));
+    this.profile = this.strip.profile = profile;
+    this.selection = this.facets.selection = new Selection(profile);
+    read(address, this.selection, this.view, TABS.map(([name]) => name));
+    [this.selection.range, this.selection.base, this.strip.which] = [range, base, which];
+    this.flame.follow(profile, this.view.zoom, nodeOf(profile, current));
+    this.showProfile();
+    this.update();
+  }
+
+  /**
+   * Compares two ranges of time.
+   * @param {{range: Range, base: Range}} ranges
+   */
+  compare({ range, base }) {
+    [this.selection.range, this.selection.base] = [range, base];
+    this.update();
   }
 
   buildTabs() {
@@ -82,7 +122,7 @@ class Page {
     this.turn = element("button", { type: "button", id: "turn", click: () => this.turnRound() });
     this.reset = element("button", { type: "button", id: "reset", click: () => this.zoom(0) }, "Reset zoom");
     const flame = [element("div", { class: "bar" }, this.turn, this.reset, this.legend), this.flame.root];
-    const parts = { flame, tree: [this.tree.root], callers: [this.callers.root], functions: [this.functions.root], lines: [this.lines.root], run: [run(this.profile)] };
+    const parts = { flame, tree: [this.tree.root], callers: [this.callers.root], functions: [this.functions.root], lines: [this.lines.root], run: [] };
     for (const [name, title] of TABS) {
       byId("tabs").append(element("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, click: () => this.open(name) }, title));
       byId("panels").append(element("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}` }, .../** @type {any} */ (parts)[name]));
@@ -288,12 +328,44 @@ class Page {
   }
 }
 
-try {
-  const began = performance.now();
-  const page = new Page(await load(byId("profile").textContent));
-  document.documentElement.dataset.opened = (performance.now() - began).toFixed(0);
+/**
+ * A range of the same time in another profile; `null` if the profile does not have this time.
+ * @param {Range|null} range
+ * @param {Profile} from
+ * @param {Profile} to
+ * @returns {Range|null}
+ */
+function moved(range, from, to) {
+  if (range === null) return null;
+  const [begin, end] = [to.columnAt(from.msOf(range[0])), to.columnAt(from.msOf(range[1] - 1) + from.column_ms)];
+  return begin < end ? [begin, end] : null;
+}
+
+/** @param {Profile} profile */
+function open(profile) {
+  const page = new Page(profile);
   // Tests and people at the console look at the numbers through it.
   Object.assign(window, { jbpfProf: page });
+  return page;
+}
+
+try {
+  const began = performance.now();
+  const text = byId("profile").textContent;
+  const { live } = text.startsWith('{"live"') ? JSON.parse(text) : { live: undefined };
+  if (live === undefined) {
+    open(new Profile(await unpack(text)));
+    document.documentElement.dataset.opened = (performance.now() - began).toFixed(0);
+  } else {
+    byId("facts").textContent = "No samples yet.";
+    /** @type {Page|undefined} */
+    let page;
+    new Live(live, (profile, compared) => {
+      if (page === undefined) page = open(profile);
+      else page.replace(profile);
+      if (compared !== null) page.compare(compared);
+    });
+  }
 } catch (error) {
   byId("facts").textContent = `This page cannot show the profile: ${error instanceof Error ? error.message : error}`;
 }

@@ -44,7 +44,7 @@ export function run(profile) {
   const lost = events.flatMap(({ title, accounts }) => accounts.lost.map(([reason, count]) => [title, reason, count]));
   if (lost.length > 0) parts.push(element("h2", {}, "Lost"), table(["Event", "Reason", "Samples"], lost));
   if (report === null) {
-    parts.push(element("p", {}, "The file that this page was made from has no facts about its run."));
+    parts.push(element("p", {}, "There are no facts about the run: the profile comes from a file, from stored windows, or from a run that goes on."));
     return element("div", { class: "scroll run", tabindex: 0, role: "group", "aria-label": "Run" }, ...parts);
   }
   const jvms = report.jvms ?? [];

@@ -154,7 +154,7 @@ export class Strip {
 
   /** @param {number} column */
   time(column) {
-    return clock(this.profile.start_ms, column * this.profile.column_ms);
+    return clock(this.profile.start_ms, this.profile.msOf(column) - this.profile.start_ms);
   }
 
   /** @param {PointerEvent} event */

@@ -15,7 +15,8 @@ const STEP = 300;
 export class Table {
   /**
    * @param {string} label
-   * @param {{choose?: (row: R) => void, isChosen?: (row: R) => boolean, isFound?: (row: R) => boolean}} [events]
+   * @param {{choose?: (row: R) => void, isChosen?: (row: R) => boolean, isFound?: (row: R) => boolean, key?: (row: R) => string}} [events]
+   *   Rows of equal `key` are the same row in another profile.
    */
   constructor(label, events = {}) {
     this.events = events;
@@ -40,11 +41,15 @@ export class Table {
    * @param {number} sorted the column that sorts the rows at first
    */
   show(columns, rows, sorted) {
-    if (this.columns.length !== columns.length) [this.sorted, this.down] = [sorted, true];
+    if (this.columns.length !== columns.length) [this.sorted, this.down, this.limit] = [sorted, true, STEP];
+    const focused = [...this.body.children].indexOf(/** @type {Element} */ (document.activeElement));
+    const key = focused < 0 || this.rows[focused] === undefined ? undefined : this.events.key?.(this.rows[focused]);
     this.columns = columns;
     this.rows = rows;
-    this.limit = STEP;
     this.render();
+    if (key === undefined) return;
+    const at = this.rows.findIndex((row) => this.events.key?.(row) === key);
+    /** @type {HTMLElement|undefined} */ (this.body.children[at])?.focus({ preventScroll: true });
   }
 
   grow() {

@@ -18,12 +18,14 @@ class Row {
    * @param {number} level 1 for the outermost rows
    * @param {number} place
    * @param {number} of rows beside it
+   * @param {string} path the names from the outermost row to this one
    */
-  constructor(group, level, place, of) {
+  constructor(group, level, place, of, path) {
     this.group = group;
     this.level = level;
     this.place = place;
     this.of = of;
+    this.path = path;
     this.open = false;
     /** @type {Row[]|null} */
     this.children = null;
@@ -57,27 +59,62 @@ export class CallTree {
     this.shown = shown;
     const heads = ["Total", "Self", ...(shown.base === null ? [] : ["Change, points"]), "Frame"];
     this.head.replaceChildren(...heads.map((text) => element("th", { scope: "col", role: "columnheader", class: text === "Frame" ? "" : "number" }, text)));
+    const before = this.state();
     this.first = this.rowsOf(first, 1);
-    let [row, unfolded] = [this.first[0], 0];
+    if (before.open.size > 0) this.reopen(this.first, before.open);
+    else this.unfoldFirst();
+    this.render(0);
+    if (before.focused === undefined) return;
+    const at = this.rows.findIndex((one) => one.path === before.focused);
+    if (at >= 0) this.focus(at, true);
+  }
+
+  /** Unfolds the first rows as long as one child has most of its parent. */
+  unfoldFirst() {
+    let [row, unfolded] = [this.first?.[0], 0];
     while (row !== undefined && unfolded++ < UNFOLDED) {
       this.unfold(row);
       const child = (row.children ?? [])[0];
-      row = child !== undefined && child.group.total >= MOST * row.group.total ? child : /** @type {any} */ (undefined);
+      row = child !== undefined && child.group.total >= MOST * row.group.total ? child : undefined;
     }
-    this.render(0);
+  }
+
+  /** Which rows are open, and which one has the focus, by their paths. */
+  state() {
+    const open = new Set(this.rows.filter((row) => row.open).map((row) => row.path));
+    const focused = this.rows[[...this.body.children].indexOf(/** @type {Element} */ (document.activeElement))]?.path;
+    return { open, focused };
+  }
+
+  /**
+   * Opens the rows that were open.
+   * @param {Row[]} rows
+   * @param {Set<string>} open
+   */
+  reopen(rows, open) {
+    for (const row of rows) {
+      if (!open.has(row.path)) continue;
+      this.unfold(row);
+      this.reopen(row.children ?? [], open);
+    }
   }
 
   /**
    * @param {Group[]} groups
    * @param {number} level
+   * @param {string} [above] the path of their parent
    */
-  rowsOf(groups, level) {
-    return groups.slice(0, CHILDREN).map((group, at) => new Row(group, level, at + 1, groups.length));
+  rowsOf(groups, level, above = "") {
+    const { profile } = /** @type {Shown} */ (this.shown);
+    return groups.slice(0, CHILDREN).map((group, at) => {
+      const path = `${above}\n${profile.symbolKind[group.symbol]} ${profile.nameOf(group.symbol)}`;
+      return new Row(group, level, at + 1, groups.length, path);
+    });
   }
 
   /** @param {Row} row */
   unfold(row) {
-    row.children ??= this.rowsOf(this.next(/** @type {Shown} */ (this.shown), row.group), row.level + 1);
+    row.children ??= this.rowsOf(this.next(/** @type {Shown} */ (this.shown), row.group), row.level + 1, row.path);
     row.open = row.children.length > 0;
   }
 
@@ -142,12 +179,15 @@ export class CallTree {
     this.focus(at);
   }
 
-  /** @param {number} at */
-  focus(at) {
+  /**
+   * @param {number} at
+   * @param {boolean} [stay] does not scroll
+   */
+  focus(at, stay = false) {
     const lines = /** @type {HTMLElement[]} */ ([...this.body.children]);
     const wanted = lines[Math.max(0, Math.min(at, lines.length - 1))];
     for (const line of lines) line.tabIndex = line === wanted ? 0 : -1;
-    wanted?.focus();
+    wanted?.focus({ preventScroll: stay });
   }
 
   /** @param {KeyboardEvent} event */

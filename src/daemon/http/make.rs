@@ -1,0 +1,84 @@
+//! Makes one profile of stored windows, in a format.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hyper::body::Bytes;
+
+use super::query::SampleQuery;
+use crate::daemon::window::PackedWindow;
+use crate::output::{self, Format, Look, page, pprof};
+use crate::profile::Profile;
+
+/// Limit on the nodes of a merged profile: 16 MiB. The frames of the nodes take several times as much.
+const MAX_NODES: usize = 1 << 20;
+
+/// A packed window in memory or on disk.
+pub(super) enum Packed {
+    Live(Arc<PackedWindow>),
+    File(PathBuf),
+}
+
+impl Packed {
+    /// The profile; `None` if the window was removed in the meantime because it had expired.
+    fn read(&self) -> anyhow::Result<Option<Profile>> {
+        match self {
+            Packed::Live(window) => pprof::read(&mut window.bytes.as_slice()).map(Some),
+            Packed::File(path) => {
+                File::open(path).ok().map(|file| pprof::read(&mut BufReader::new(file))).transpose()
+            }
+        }
+        .context("a stored profile cannot be read")
+    }
+}
+
+/// What to make of stored windows.
+pub(super) struct Wanted {
+    pub(super) samples: SampleQuery,
+    pub(super) format: &'static Format,
+    /// Length of a window in milliseconds: a column on the page.
+    pub(super) window_ms: u64,
+}
+
+/// The profile of these windows, the oldest first; `None` if no sample matches the query.
+pub(super) fn make(windows: &[Packed], wanted: &Wanted) -> anyhow::Result<Option<Bytes>> {
+    let Wanted { samples, format, window_ms } = wanted;
+    let on_page = [&page::FORMAT, &page::DOCUMENT].iter().any(|page| page.names == format.names);
+    let mut merged = Profile::with_room(MAX_NODES);
+    let mut begin = None;
+    for window in windows {
+        let Some(mut one) = window.read()? else { continue };
+        samples.apply(&mut one);
+        let start_ms = one.span.start_unix_ns / 1_000_000;
+        // The page numbers columns since 1970, too. Windows begin some milliseconds late or early.
+        let number = (start_ms + window_ms / 2) / window_ms;
+        let since = number.saturating_sub(*begin.get_or_insert(number));
+        let column = if on_page { since } else { 0 };
+        merged.merge_later(&one, u16::try_from(column).unwrap_or(u16::MAX));
+    }
+    if !samples.is_all() && merged.samples().is_empty() {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    let mut views = merged.views();
+    views.retain(|view| samples.event.is_none_or(|event| view.event() == event));
+    if samples.event.is_some() && views.is_empty() {
+        return Ok(None);
+    }
+    if !format.several {
+        // The query may leave samples of a later event only.
+        let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
+        views = views.drain(first..).take(1).collect();
+    }
+    let look = if on_page { look(*window_ms) } else { Look::default() };
+    output::encode(&views, format, &look, &mut body)?;
+    Ok(Some(body.into()))
+}
+
+/// The look of the daemon's pages.
+pub(in crate::daemon) fn look(window_ms: u64) -> Look {
+    Look { title: Some("jbpf-prof: all processes".to_owned()), column_ms: window_ms, ..Look::default() }
+}

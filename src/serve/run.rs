@@ -1,0 +1,232 @@
+//! The server of a run with `--serve`: a thread that serves the page and sends each second's samples to pages that are
+//! open.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, StatusCode};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::browser_page::{self, PageServer, ServedBy};
+use super::connection::{HangUp, Site, serve};
+use super::feed::{Feed, FeedChange, event, no_place};
+use super::guard::Guard;
+use super::listener::Listener;
+use super::response::{HttpResponse, say};
+use super::{Address, FeedStats};
+use crate::output::{Look, page};
+use crate::profile::{Profile, ProfileView};
+use crate::sample::Event;
+
+/// Seconds that may wait for the thread; further ones are merged.
+const WAITING: usize = 4;
+/// How long pages have to take the last event when the program ends.
+const LAST_EVENT: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The settings of the server.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Where to listen.
+    pub address: Address,
+    /// The file with the token that requests for profiles need.
+    pub token_file: Option<PathBuf>,
+    /// The sampled events, in the order of the page.
+    pub events: Vec<Event>,
+    /// The title of the page while the run goes on.
+    pub title: String,
+}
+
+/// The server of a run.
+pub struct RunServer {
+    address: Address,
+    site: Arc<RunSite>,
+    news: Sender<News>,
+    /// Samples for which the queue had no room.
+    pending: Option<Box<Profile>>,
+}
+
+enum News {
+    Fresh(Box<Profile>),
+    /// The packed document of the whole run.
+    End(Vec<u8>),
+}
+
+impl RunServer {
+    /// Listens, and serves the page from now on.
+    ///
+    /// # Errors
+    /// One sentence: the address and what is wrong.
+    pub fn start(config: ServeConfig) -> anyhow::Result<RunServer> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("--serve")?;
+        let listener = runtime.block_on(Listener::bind(&config.address)).context("--serve")?;
+        let address = listener.address(&config.address);
+        let look = Look { title: Some(config.title), ..Look::default() };
+        let site = Arc::new(RunSite {
+            feed: Feed::default(),
+            guard: Guard::new(config.token_file),
+            events: config.events,
+            look,
+            so_far: Mutex::default(),
+        });
+        let (news, incoming) = channel(WAITING);
+        let of_thread = Arc::clone(&site);
+        std::thread::Builder::new()
+            .name("page".into())
+            .spawn(move || run(&runtime, listener, &of_thread, incoming))
+            .context("starting the thread of --serve")?;
+        Ok(RunServer { address, site, news, pending: None })
+    }
+
+    /// Where the page is: a URL, or the socket.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.address {
+            Address::Tcp(at) => format!("http://{at}/"),
+            Address::Unix(_) => self.address.to_string(),
+        }
+    }
+
+    /// Adds samples, without waiting.
+    pub fn add(&mut self, fresh: Profile) {
+        let all = match self.pending.take() {
+            Some(mut pending) => {
+                pending.merge(&fresh);
+                pending
+            }
+            None => Box::new(fresh),
+        };
+        if let Err(TrySendError::Full(News::Fresh(all))) = self.news.try_send(News::Fresh(all)) {
+            self.pending = Some(all);
+        }
+    }
+
+    /// The run has ended with this profile: pages that are open show it, and those that are opened from now on.
+    ///
+    /// # Errors
+    /// The profile cannot be encoded.
+    pub fn end(&mut self, views: &[ProfileView<'_>], look: &Look) -> anyhow::Result<()> {
+        let document = page::packed(views, look)?;
+        self.news.blocking_send(News::End(document)).context("the thread of --serve has ended")
+    }
+
+    /// Waits until the pages that are open have the whole run, at most two seconds.
+    pub fn drain(&self) {
+        let until = Instant::now() + LAST_EVENT;
+        let is_read = || self.site.so_far().end.is_some() && self.site.feed.stats().clients == 0;
+        while !is_read() && Instant::now() < until {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Numbers about the pages that are open.
+    #[must_use]
+    pub fn stats(&self) -> FeedStats {
+        self.site.feed.stats()
+    }
+}
+
+/// Serves until the other end of the queue is dropped.
+fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut news: Receiver<News>) {
+    runtime.block_on(async {
+        tokio::spawn(serve(listener, Arc::clone(site)));
+        while let Some(news) = news.recv().await {
+            match news {
+                News::Fresh(profile) => site.add(&profile),
+                News::End(document) => site.end(&document),
+            }
+        }
+    });
+}
+
+struct RunSite {
+    feed: Feed,
+    guard: Guard,
+    events: Vec<Event>,
+    look: Look,
+    so_far: Mutex<SoFar>,
+}
+
+#[derive(Default)]
+struct SoFar {
+    profile: Profile,
+    /// The number of the last increment.
+    id: u64,
+    /// The event with the whole, for clients that join before the next increment.
+    whole: Option<Bytes>,
+    /// The last event, once the run has ended.
+    end: Option<Bytes>,
+}
+
+impl RunSite {
+    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn packed(&self, profile: &Profile) -> anyhow::Result<Vec<u8>> {
+        let views: Vec<_> = self.events.iter().map(|event| profile.of_event(*event)).collect();
+        page::packed(&views, &self.look)
+    }
+
+    fn add(&self, fresh: &Profile) {
+        let mut so_far = self.so_far();
+        so_far.profile.merge(fresh);
+        so_far.id += 1;
+        so_far.whole = None;
+        if self.feed.stats().clients == 0 {
+            return;
+        }
+        match self.packed(fresh) {
+            Ok(document) => self.feed.publish(&event(FeedChange::Increment, so_far.id, &document)),
+            Err(error) => log::warn!("--serve: a second is not sent to pages: {error:#}"),
+        }
+    }
+
+    fn end(&self, document: &[u8]) {
+        let mut so_far = self.so_far();
+        let event = event(FeedChange::End, so_far.id + 1, document);
+        // The memory is not needed any more.
+        *so_far = SoFar { id: so_far.id + 1, end: Some(event.clone()), ..SoFar::default() };
+        self.feed.publish(&event);
+        self.feed.end();
+    }
+
+    fn live(&self, hang_up: &HangUp) -> HttpResponse {
+        let mut so_far = self.so_far();
+        let Some(body) = self.feed.join(hang_up) else { return no_place() };
+        if let Some(end) = &so_far.end {
+            self.feed.end();
+            return body.response(end.clone());
+        }
+        if so_far.whole.is_none() {
+            match self.packed(&so_far.profile) {
+                Ok(document) => so_far.whole = Some(event(FeedChange::Whole, so_far.id, &document)),
+                Err(error) => return say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+            }
+        }
+        body.response(so_far.whole.clone().unwrap_or_default())
+    }
+}
+
+impl Site for RunSite {
+    async fn respond(&self, request: &Request<Incoming>, hang_up: &HangUp) -> HttpResponse {
+        if request.method() != Method::GET {
+            return say(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
+        }
+        match request.uri().path() {
+            "/" => browser_page::respond(&PageServer {
+                of: ServedBy::Run,
+                window_ms: 1000,
+                token: self.guard.needs_token(),
+            }),
+            "/live" => self.guard.refuse(request.headers()).unwrap_or_else(|| self.live(hang_up)),
+            _ => say(StatusCode::NOT_FOUND, "here are / and /live"),
+        }
+    }
+}
