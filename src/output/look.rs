@@ -1,5 +1,6 @@
 //! The appearance of pictures, and what they show beside the samples.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::profile::RunReport;
@@ -19,10 +20,29 @@ pub struct Look {
     pub inverted: bool,
     /// Facts about the run, for the page; `None` if the profile comes from a file.
     pub report: Option<Arc<RunReport>>,
+    /// Columns of time that the page compares at first; `None` to show all.
+    pub columns: Option<ComparedColumns>,
+}
+
+/// Two ranges of columns of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComparedColumns {
+    /// What is compared with the base.
+    pub range: Range<u32>,
+    /// The base.
+    pub base: Range<u32>,
 }
 
 impl Default for Look {
     fn default() -> Look {
-        Look { title: None, subtitle: None, min_width: 0.1, reverse: false, inverted: false, report: None }
+        Look {
+            title: None,
+            subtitle: None,
+            min_width: 0.1,
+            reverse: false,
+            inverted: false,
+            report: None,
+            columns: None,
+        }
     }
 }

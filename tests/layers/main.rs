@@ -12,7 +12,7 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 24] = [
+const ROOMS: [(&str, &[&str]); 25] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
@@ -28,7 +28,8 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
     ("symbolize", &["sample", "process", "jvm", "outside", "profile", "unwind", "limits", "text"]),
-    ("output", &["sample", "profile", "limits", "text"]),
+    ("compare", &["sample", "process", "jvm", "profile"]),
+    ("output", &["sample", "profile", "compare", "limits", "text"]),
     ("plan", &["sample", "process", "jvm", "profile"]),
     ("targets", &["failure", "sample", "capture", "process", "plan", "profile", "text"]),
     ("world", &["sample", "process", "symbolize", "profile", "unwind", "limits", "plan", "targets"]),
@@ -79,6 +80,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     (
         "cli",
         &[
+            "compare",
             "failure",
             "sample",
             "capture",
