@@ -15,6 +15,8 @@ pub enum Exit {
     Host = 3,
     /// The target is gone or refuses.
     Target = 4,
+    /// `diff` found a change.
+    Changed = 5,
 }
 
 /// An error that has an exit code and a message of one sentence.

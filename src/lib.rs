@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod capture;
 pub mod cli;
+pub mod compare;
 pub mod daemon;
 pub mod failure;
 pub mod host;

@@ -2,14 +2,17 @@
 
 use std::ffi::CStr;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use jbpf_prof::cli::diff::DiffConfig;
 use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
+use jbpf_prof::compare::{self, Comparison, ProfilePair};
 use jbpf_prof::failure::{Exit, Failure, code_of};
 use jbpf_prof::output::Look;
+use jbpf_prof::output::difference::Difference;
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::profile::Profile;
 use jbpf_prof::serve::run::RunServer;
@@ -87,6 +90,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::write(&profile.views(), &output, &look)?;
             Ok(Exit::Done)
         }
+        Command::Diff(config) => diff(&config),
         Command::Completions(shell) => {
             output::stream::to_stdout(|out| Ok(out.write_all(&cli::completions(shell))?))?;
             Ok(Exit::Done)
@@ -100,6 +104,34 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         }
     }
+}
+
+/// Compares profiles; the exit code is the verdict.
+fn diff(config: &DiffConfig) -> anyhow::Result<Exit> {
+    let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
+        files.iter().map(|file| output::read(file)).collect()
+    };
+    let (before, after) = (read(&config.before)?, read(&config.after)?);
+    let mut events = compare::common_events(&before, &after).into_iter();
+    let Some(event) = events.next() else {
+        anyhow::bail!("the profiles before and after have no event in common");
+    };
+    for other in events {
+        say(Level::Warn, &format!("only {} is compared, and not {}", event.title(), other.title()));
+    }
+    let pair = ProfilePair::of(&before, &after, event);
+    drop((before, after));
+    let comparison = Comparison::of(&pair, config.options.clone())?;
+    let names = |files: &[PathBuf]| files.iter().map(|file| file.display().to_string()).collect();
+    let [before, after]: [Vec<String>; 2] = [names(&config.before), names(&config.after)];
+    let difference = Difference { pair: &pair, comparison: &comparison, before: &before, after: &after };
+    for target in &config.outputs {
+        output::difference::write(&difference, target, &config.look)?;
+    }
+    if config.prints_text {
+        print(&output::difference::text(&difference, config.width))?;
+    }
+    Ok(if comparison.is_changed() { Exit::Changed } else { Exit::Done })
 }
 
 fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {

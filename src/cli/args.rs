@@ -8,8 +8,10 @@ use clap_complete::Shell;
 
 use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
+use super::diff::options::DiffArgs;
 use super::events::{self, NamedEvents};
 use super::number;
+use super::picture::Picture;
 use crate::output::{FORMATS, Format};
 use crate::sample::{Event, ThreadState};
 
@@ -38,6 +40,7 @@ Exit codes:
   2    the command line or a settings file is invalid
   3    this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
   4    the target has ended, does not exist, or refused
+  5    'diff' found a change
   130  a second Ctrl-C ended the program before it wrote its outputs
 
 Coming from async-profiler: -a is --all and means processes, -d is --duration, -f is -o, -t is
@@ -100,6 +103,8 @@ pub(super) enum Sub {
         #[command(flatten)]
         picture: Picture,
     },
+    /// Compare two profiles, or several runs of two versions, and say what changed by more than noise.
+    Diff(Box<DiffArgs>),
     /// Print a script that completes commands and options in this shell.
     Completions {
         /// Complete in this shell.
@@ -388,30 +393,6 @@ pub(super) struct WaitChoice {
 fn state_help() -> String {
     let names = ThreadState::ALL.map(ThreadState::name).join(", ");
     format!("Keep only samples of threads in these states (comma-separated): {names}")
-}
-
-/// How a flame graph looks.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct Picture {
-    /// Set the title of the flame graph.
-    #[arg(long, value_name = "TEXT", help_heading = "Output")]
-    pub(super) title: Option<String>,
-    /// Omit frames narrower than this, in pixels.
-    #[arg(
-        long,
-        value_name = "PX",
-        value_parser = number::width,
-        default_value_t = 0.1,
-        help_heading = "Output",
-        allow_negative_numbers = true
-    )]
-    pub(super) minwidth: f64,
-    /// Merge stacks from the leaf, to show who calls a function.
-    #[arg(long, help_heading = "Output")]
-    pub(super) reverse: bool,
-    /// Draw the root at the top (icicle graph).
-    #[arg(long, help_heading = "Output")]
-    pub(super) inverted: bool,
 }
 
 /// `--report`.

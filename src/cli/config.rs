@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{Picture, Record, Report, WaitChoice};
+use super::args::{Record, Report, WaitChoice};
 use super::events::distinct;
+use super::picture::Picture;
 use crate::capture::switches::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
 use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, page, svg};

@@ -4,6 +4,7 @@ mod args;
 mod choice;
 pub mod config;
 pub mod daemon;
+pub mod diff;
 pub mod doctor;
 mod events;
 mod explained;
@@ -11,6 +12,7 @@ pub mod jvms;
 pub mod log;
 mod number;
 mod pages;
+mod picture;
 mod serve;
 mod version;
 
@@ -74,6 +76,8 @@ pub enum Command {
         /// An existing directory.
         directory: PathBuf,
     },
+    /// `diff`: compare profiles.
+    Diff(Box<diff::DiffConfig>),
     /// `show`: print a profile as a table or tree.
     Show {
         /// The profile to read.
@@ -113,6 +117,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
             let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
             Ok(Command::Convert { input, output, look, waits })
+        }
+        Some(args::Sub::Diff(args)) => {
+            diff::DiffConfig::new(&args).map(|config| Command::Diff(Box::new(config)))
         }
         Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
         Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),

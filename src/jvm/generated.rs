@@ -5,7 +5,8 @@
 
 /// The name of a class, dotted, without what its generator made up for this run; `None` if no part is made up. `file`
 /// is the source file, empty if the class has none; `hidden`: the JVM says that the class is a hidden one.
-pub(super) fn without_run_number(dotted: &str, file: &[u8], hidden: bool) -> Option<String> {
+#[must_use]
+pub fn without_run_number(dotted: &str, file: &[u8], hidden: bool) -> Option<String> {
     let bare = without_hash(dotted);
     let (package, simple) = bare.rsplit_once('.').unwrap_or(("", bare));
     let stem = stem(package, simple, file);

@@ -39,6 +39,7 @@ pub use attach::{
     AttachOptions, Attached, Failed, JvmDescription, LogSource, Opened, attach, describe, inspect, open,
 };
 pub use discover::{Jvm, discover, find, is_same_process};
+pub use generated::without_run_number;
 pub use inspection::{Flags, Inspection};
 pub use policy::{Permitted, permitted};
 pub use refusal::Refusal;

@@ -1,5 +1,6 @@
 //! The appearance of pictures, and what they show beside the samples.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::profile::RunReport;
@@ -21,6 +22,17 @@ pub struct Look {
     pub report: Option<Arc<RunReport>>,
     /// Length of the profile's seconds on the page, in milliseconds: 1,000 unless the samples are in longer windows.
     pub column_ms: u64,
+    /// Columns of time that the page compares at first; `None` to show all.
+    pub columns: Option<ComparedColumns>,
+}
+
+/// Two ranges of columns of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComparedColumns {
+    /// What is compared with the base.
+    pub range: Range<u32>,
+    /// The base.
+    pub base: Range<u32>,
 }
 
 impl Default for Look {
@@ -33,6 +45,7 @@ impl Default for Look {
             inverted: false,
             report: None,
             column_ms: 1000,
+            columns: None,
         }
     }
 }

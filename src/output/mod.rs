@@ -5,6 +5,7 @@
 
 pub mod convert;
 pub mod destination;
+pub mod difference;
 pub mod file;
 pub mod firefox;
 pub mod folded;

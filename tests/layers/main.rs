@@ -28,7 +28,8 @@ const ROOMS: [(&str, &[&str]); 25] = [
     ("jvm", &["sample", "process", "unwind", "text"]),
     ("host", &["process"]),
     ("symbolize", &["sample", "process", "jvm", "outside", "profile", "unwind", "limits", "text"]),
-    ("output", &["sample", "profile", "limits", "text"]),
+    ("compare", &["sample", "process", "jvm", "profile"]),
+    ("output", &["sample", "profile", "compare", "limits", "text"]),
     ("plan", &["sample", "process", "jvm", "profile"]),
     ("targets", &["failure", "sample", "capture", "process", "plan", "profile", "text"]),
     ("world", &["sample", "process", "symbolize", "profile", "unwind", "limits", "plan", "targets"]),
@@ -83,6 +84,7 @@ const ROOMS: [(&str, &[&str]); 25] = [
     (
         "cli",
         &[
+            "compare",
             "failure",
             "sample",
             "capture",

@@ -17,7 +17,7 @@ use crate::profile::trie::NodeId;
 use crate::profile::{Accounts, Kind, ProfileView, RunReport};
 
 /// Version of the document's shape: grows when a field changes its meaning or is removed.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
@@ -38,6 +38,16 @@ pub(super) struct Document<'a> {
     samples: SampleColumns,
     report: Option<&'a RunReport>,
     limits: Vec<LimitTexts<'a>>,
+    /// Only in the page of a difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compare: Option<CompareRow>,
+}
+
+/// Two ranges of columns: the first one, and the one behind the last.
+#[derive(Serialize)]
+struct CompareRow {
+    range: [u32; 2],
+    base: [u32; 2],
 }
 
 /// A row of the report's limits, in words.
@@ -149,7 +159,7 @@ impl<'a> Document<'a> {
             title: crate::profile::frame::clean(title.as_bytes(), 200),
             start_unix_ms: span.start_unix_ns / 1_000_000,
             column_ms: look.column_ms,
-            columns: last + 1,
+            columns: look.columns.as_ref().map_or(0, |columns| columns.range.end).max(last + 1),
             kinds: Kind::ALL.into_iter().map(kind_row).collect(),
             symbols,
             nodes,
@@ -161,6 +171,10 @@ impl<'a> Document<'a> {
             limits: report.map(limits).unwrap_or_default(),
             report,
             strings: tables.strings,
+            compare: look.columns.as_ref().map(|columns| CompareRow {
+                range: [columns.range.start, columns.range.end],
+                base: [columns.base.start, columns.base.end],
+            }),
         }
     }
 }

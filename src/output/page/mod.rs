@@ -4,11 +4,14 @@
 //! - `stacks`: the stacks of a profile as the page needs them
 //! - `document`: the JSON document
 //! - `html`: the file around the document, and its content security policy
+//! - `read`, `stored`: reading a page back
 //! - `web/`: the page itself
 
 mod document;
 mod html;
+pub mod read;
 mod stacks;
+mod stored;
 
 use std::io::Write;
 
@@ -23,7 +26,7 @@ pub static FORMAT: Format = Format {
     needs: Needs { seconds: true, threads: true },
     several: true,
     write: |views, look, out| write(views, look, out),
-    read: FormatReader::Never("a page is for looking at; convert reads folded stacks and pprof"),
+    read: FormatReader::By { magic: b"<!doctype html>", read: |input| read::read(input) },
 };
 
 /// The document of the page alone, for a page that a server serves.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use base64::Engine;
@@ -103,4 +104,83 @@ fn hostile_names_are_only_in_the_packed_document() {
     let strings = document["strings"].as_array().unwrap();
     assert!(strings.iter().any(|text| text == "<script>alert(1)</script>"));
     assert!(strings.iter().all(|text| is_clean(text.as_str().unwrap(), 5000)));
+}
+
+/// Samples by event, node, second, process and source line.
+fn sums_of(document: &Value) -> BTreeMap<[i64; 5], i64> {
+    let [samples, labels, lines] = ["samples", "labels", "lines"].map(|part| &document[part]);
+    let column = |of: &Value, name: &str| numbers(&of[name]);
+    let (pid, line) = (column(labels, "pid"), column(lines, "line"));
+    let (columns, counts) = (column(samples, "column"), column(samples, "count"));
+    let keys = ["event", "node", "labels", "line", "rows"].map(|name| column(samples, name));
+    let (mut sums, mut node, mut next) = (BTreeMap::new(), 0, 0);
+    for key in 0..keys[0].len() {
+        node += keys[1][key];
+        let mut second = 0;
+        for row in next..next + keys[4][key] as usize {
+            second += columns[row];
+            let of = [keys[0][key], node, second, pid[keys[2][key] as usize], line[keys[3][key] as usize]];
+            *sums.entry(of).or_default() += counts[row];
+        }
+        next += keys[4][key] as usize;
+    }
+    sums
+}
+
+#[test]
+fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
+    for seed in 0..8 {
+        let mut profile = arbitrary::profile(seed, seed % 2 == 0);
+        for (at, sample) in profile.samples().into_iter().enumerate() {
+            let weight = Weight { count: 3, value: 0 };
+            profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
+        }
+        let wait = profile.of_event(Event::Wait).total().count;
+        let accounts = profile.accounts_mut(Event::Wait);
+        (accounts.kept, accounts.ticks) = (wait, wait);
+        let written = page(&profile);
+        let read = super::read::read(&mut written.as_bytes()).unwrap();
+        read.check().unwrap();
+        let [before, after] = [document(&written), document(&page(&read))];
+        assert_eq!(before["nodes"]["depth"], after["nodes"]["depth"], "seed {seed}");
+        assert_eq!(sums_of(&before), sums_of(&after), "seed {seed}");
+        for event in [Event::Cpu, Event::Wait] {
+            let [before, after] = [&profile, &read].map(|profile| profile.of_event(event));
+            assert_eq!(after.total().count, before.total().count);
+            assert_eq!(after.accounts().lost, before.accounts().lost);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
+    let good = document(&page(&arbitrary::profile(1, false)));
+    let error = |text: &str| format!("{:#}", super::read::document(text.as_bytes()).unwrap_err());
+    let set = |path: &str, value: Value| {
+        let mut bad = good.clone();
+        *bad.pointer_mut(path).unwrap() = value;
+        error(&bad.to_string())
+    };
+    assert!(super::read::document(good.to_string().as_bytes()).is_ok());
+    for (path, value, part) in [
+        ("/version", 9.into(), "version 9"),
+        ("/nodes/depth/0", 7.into(), "no caller"),
+        ("/nodes/symbol/0", 999_999.into(), "refers to symbol 999999"),
+        ("/symbols/name/0", 999_999.into(), "refers to string 999999"),
+        ("/kinds/0/name", "x".into(), "unknown kind"),
+        ("/samples/node/0", (-1).into(), "negative"),
+        ("/samples/rows/0", 999_999_999.into(), "refers to row"),
+        ("/samples/column/0", 99_999.into(), "behind its last column"),
+        ("/samples/count/0", u64::MAX.into(), "63 bits"),
+        ("/samples/labels/0", 999_999.into(), "refers to labels"),
+        ("/events/0/name", "x".into(), "unknown event"),
+        ("/events/0/accounts/filtered", u64::MAX.into(), "63 bits"),
+    ] {
+        let said = set(path, value);
+        assert!(said.contains(part) && !said.contains('\n'), "{path}: {said}");
+    }
+    for (text, part) in [("<!doctype html>", "not a page"), ("{\"deflate-raw\":\"!\"}", "decoded")] {
+        let said = format!("{:#}", super::read::read(&mut text.as_bytes()).unwrap_err());
+        assert!(said.contains(part), "{said}");
+    }
 }

@@ -20,7 +20,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 
 /// A share (0 to 1) in percent with one decimal. Small values do not become 0, and values just below 1 do not become
 /// 100 %.
-pub(super) fn share(share: f64) -> String {
+pub(in crate::output) fn share(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.05 {
         "<0.1 %".to_owned()
@@ -69,7 +69,7 @@ pub(super) fn cut_middle(text: &str, most: usize) -> String {
 }
 
 /// Breaks sentences at spaces; every line is indented.
-pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
+pub(in crate::output) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = " ".repeat(indent);
     for word in text.split_whitespace() {
@@ -87,7 +87,7 @@ pub(super) fn wrap(text: &str, indent: usize, most: usize) -> Vec<String> {
 
 /// A column's title and alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColumnAlignment {
+pub(in crate::output) enum ColumnAlignment {
     Left(&'static str),
     /// Right-aligned to the column's width, for numbers.
     Right(&'static str),
@@ -104,7 +104,7 @@ impl ColumnAlignment {
 }
 
 /// Rows under titles, with two spaces before each column.
-pub(super) fn table<const N: usize>(
+pub(in crate::output) fn table<const N: usize>(
     columns: [ColumnAlignment; N],
     rows: &[[String; N]],
     most: usize,

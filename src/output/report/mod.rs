@@ -11,6 +11,6 @@ mod waits;
 
 pub use detail::{Detail, width_of};
 pub use json::json;
-pub(super) use layout::thousands;
+pub(super) use layout::{ColumnAlignment, share, table, thousands, wrap};
 pub use show::{ShowOptions, ShownTable, show};
 pub use text::text;

@@ -118,6 +118,8 @@ export class Profile {
     this.labels = read.labels;
     this.lines = read.lines;
     this.report = read.report;
+    /** What the page compares at first. @type {{range: [number, number], base: [number, number]}|undefined} */
+    this.compare = read.compare;
     /** @type {ReachedLimit[]} */
     this.limits = read.limits;
     /** @type {number[]} */

@@ -154,6 +154,10 @@ class Page {
 
   restore() {
     read(location.hash.slice(1), this.selection, this.view, TABS.map(([name]) => name));
+    if (location.hash.length < 2 && this.profile.compare !== undefined) {
+      this.selection.range = this.profile.compare.range;
+      this.selection.base = this.profile.compare.base;
+    }
     byId("find").value = this.view.query;
     this.update();
   }
@@ -205,7 +209,13 @@ class Page {
     const at = Number(byId("rows").value);
     this.strip.show(this.selection, at < 0 ? null : this.selection.dimensions[at]);
     const { range, base } = this.selection;
-    const text = (/** @type {Range} */ [from, to]) => `${this.strip.time(from)} – ${this.strip.time(to)}`;
+    const { compare } = this.profile;
+    const isAll = (/** @type {Range} */ range, /** @type {Range|undefined} */ of) => of !== undefined && range[0] === of[0] && range[1] === of[1];
+    const text = (/** @type {Range} */ range) => {
+      if (isAll(range, compare?.range)) return "all after";
+      if (isAll(range, compare?.base)) return "all before";
+      return `${this.strip.time(range[0])} – ${this.strip.time(range[1])}`;
+    };
     const parts = [range === null ? "whole time" : text(range)];
     if (base !== null) parts.push(`compared with ${text(base)}`);
     byId("ranges").textContent = parts.join(", ");

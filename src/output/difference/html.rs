@@ -1,0 +1,26 @@
+//! The page with both sides: the runs before and after are ranges of its time, which it compares.
+
+use std::io::Write;
+
+use super::format::DiffFormat;
+use super::model::Difference;
+use crate::compare::Side;
+use crate::output::look::{ComparedColumns, Look};
+use crate::output::page;
+
+pub(super) static FORMAT: DiffFormat = DiffFormat { extension: "html", write };
+
+fn write(difference: &Difference<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    let title = format!(
+        "{} compared with {}",
+        difference.files(Side::After).join(", "),
+        difference.files(Side::Before).join(", ")
+    );
+    let columns = ComparedColumns {
+        base: difference.pair.columns(Side::Before),
+        range: difference.pair.columns(Side::After),
+    };
+    let look =
+        Look { title: Some(look.title.clone().unwrap_or(title)), columns: Some(columns), ..look.clone() };
+    page::write(&[difference.pair.view()], &look, out)
+}
