@@ -91,6 +91,7 @@ pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> 
     let current = Arc::new(Mutex::new(config.clone()));
     let sampler = Sampler {
         config: Arc::clone(&current),
+        refused: Refused::default(),
         state: Arc::clone(&state),
         switch: Arc::clone(&switch),
         desk,
@@ -292,6 +293,8 @@ impl Switch {
 
 struct Sampler {
     config: Arc<Mutex<DaemonConfig>>,
+    /// What JVMs have refused in any session.
+    refused: Refused,
     state: Arc<State>,
     switch: Arc<Switch>,
     desk: Desk,
@@ -311,7 +314,8 @@ impl Sampler {
             // After the control: a reload from now on stops this session.
             let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
             self.desk.begun(control.clone(), config.budget, config.hz);
-            let outcome = session::run_parts(&settings(&config), &control, |part| self.desk.hand(part));
+            let settings = Settings { refused: self.refused.clone(), ..settings(&config) };
+            let outcome = session::run_parts(&settings, &control, |part| self.desk.hand(part));
             self.desk.ended();
             if let Err(error) = outcome {
                 if self.state.metrics().windows() == 0 {

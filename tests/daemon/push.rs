@@ -191,6 +191,7 @@ fn a_collector_gets_every_window() {
             assert!(profile.period > 10_000_000 && profile.time_unix_nano > 0, "{profile:?}");
         }
     }
+    let mut has_kernel = false;
     for request in &told {
         assert_eq!(broken_rules(request), Vec::<String>::new());
         let dictionary = request.dictionary.as_ref().unwrap();
@@ -199,9 +200,10 @@ fn a_collector_gets_every_window() {
         assert!(keys.contains(&"process.executable.build_id.htlhash"), "{keys:?}");
         let files: Vec<&str> = dictionary.mapping_table.iter().map(|of| key(of.filename_strindex)).collect();
         assert!(files.iter().any(|file| file.ends_with("/native")), "{files:?}");
-        // This kernel has a build id, and samples of a busy program have its code.
-        assert!(files.contains(&"[kernel]"), "{files:?}");
+        has_kernel |= files.contains(&"[kernel]");
     }
+    // This kernel has a build id. A window of a program that hardly calls the kernel may have none of its code.
+    assert!(has_kernel);
     let total: u64 = told.iter().map(samples).sum();
     assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
     assert!(services.iter().any(|service| service.contains("native")), "{services:?}");

@@ -440,12 +440,12 @@ fn stacks_of_a_jvm_stay_in_their_seconds() {
     }
     let home = scratch("jvm");
     let file = home.join("jvm.html");
-    let target = Program::new("Spin").start(&Jdk::host());
+    let target = Program::new("Shares").start(&Jdk::host());
     let pid = target.pid().to_string();
-    profiler::run(["-d", "6", "-F", "4999", "-p", &pid, "-o", file.to_str().unwrap()]).success();
+    profiler::run(["-d", "6", "-F", "499", "-p", &pid, "-o", file.to_str().unwrap()]).success();
     let mut page = Browser::start(&home, 1200, 800);
-    page.open(&file, "find=Spin", READY);
-    assert!(page.value("jbpfProf.shown.found").as_f64().unwrap() > 50.0, "Java is named");
+    page.open(&file, "find=Shares", READY);
+    assert!(page.value("jbpfProf.shown.found").as_f64().unwrap() > 1000.0, "Java is named");
     let seconds = page.value("[...jbpfProf.selection.heat(null, 1).cells[0]]");
     let seconds: Vec<f64> = serde_json::from_value(seconds).unwrap();
     assert!(seconds.len() >= 5, "{seconds:?}");
