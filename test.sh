@@ -26,11 +26,11 @@ QUICK="scripts fmt clippy doc unit build demo static end-to-end"
 
 step_scripts() {
     local file
-    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh scripts/release/*.sh; do
+    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh; do
         bash -n "$file" || return 1
     done
     if have shellcheck; then
-        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh scripts/*.sh scripts/release/*.sh
+        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh
     fi || return 1
     if grep -rniE --include='*.rs' '"skip(s|ped)?\b' src tests jvm-symbols-agent | grep -v '"SKIP: '; then
         echo 'scripts/tally.sh counts lines that begin with "SKIP: "; these do not'

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::profiler::{binary, out_file, run};
 use testkit::target::Target;
-use testkit::{is_root, native};
+use testkit::{is_root, native, scratch};
 
 /// The difference of two profiles as JSON, and the exit code.
 fn diff(before: &Path, after: &Path) -> (serde_json::Value, i32) {
@@ -41,4 +41,45 @@ fn the_same_program_is_unchanged_and_another_one_is_a_change() {
     assert_eq!((same["verdict"].as_str(), code), (Some("unchanged"), 0), "{same}");
     let (changed, code) = diff(&first, &other);
     assert_eq!((changed["verdict"].as_str(), code), (Some("changed"), 5), "{changed}");
+}
+
+/// One of the scripts of the GitHub action, with its settings; what it wrote to the job's outputs and to its summary.
+fn action(script: &str, settings: &[(&str, &str)]) -> [String; 2] {
+    let files = ["outputs", "summary"].map(|_| out_file("txt"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/github-action").join(script);
+    let status = Command::new(path)
+        .envs(settings.iter().copied())
+        .env("BINARY", binary())
+        .envs(["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"].into_iter().zip(&files))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{script}: {status}");
+    files.map(|file| std::fs::read_to_string(file).unwrap_or_default())
+}
+
+#[test]
+fn the_github_action_profiles_a_command_and_says_what_changed() {
+    if !is_root() {
+        return;
+    }
+    let dirs = ["base", "same", "other"].map(|name| scratch(&format!("action-{name}")));
+    let [base, same, other] = dirs.each_ref().map(|dir| dir.to_str().unwrap());
+    for (dir, program) in [(base, "native"), (same, "native"), (other, "kernel")] {
+        let command = format!("timeout 1.5 {} || true", native::program(program).display());
+        let settings = [("COMMAND", &*command), ("RUNS", "1"), ("OPTIONS", "-F 499"), ("PROFILES", dir)];
+        action("profile.sh", &settings);
+        assert!(Path::new(dir).join("run-1.html").exists());
+    }
+    let compare = |base: &str, dir: &str| {
+        let settings = [("BASE", base), ("PROFILES", dir), ("FAIL_ABOVE", "25%"), ("PER", "")];
+        action("compare.sh", &settings)
+    };
+    let [verdict, summary] = compare(base, same);
+    assert_eq!(verdict, "verdict=unchanged\n", "{summary}");
+    let [verdict, summary] = compare(base, other);
+    assert_eq!(verdict, "verdict=changed\n", "{summary}");
+    assert!(summary.contains("burn40"), "{summary}");
+    assert!(["diff.html", "diff.json", "diff.md"].iter().all(|file| Path::new(other).join(file).exists()));
+    let [verdict, summary] = compare("", other);
+    assert_eq!(verdict, "verdict=not compared\n", "{summary}");
 }
