@@ -52,8 +52,19 @@ struct Reader<'a> {
     modules: HashMap<u64, Arc<Module>>,
     /// The frames of each location, the outermost first.
     locations: HashMap<u64, Vec<Arc<Frame>>>,
-    /// For each event the columns of its number of samples and of the amount that they stand for.
-    columns: Vec<(Event, usize, Option<usize>)>,
+    columns: Vec<EventColumns>,
+}
+
+/// The columns of an event.
+#[derive(Clone, Copy)]
+struct EventColumns {
+    event: Event,
+    /// The number of samples.
+    samples: usize,
+    /// What `samples` has for one sample: 1, or the period if the file has no number of samples, only their time.
+    grain: u64,
+    /// The amount that the samples stand for.
+    stands_for: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
@@ -77,7 +88,7 @@ impl<'a> Reader<'a> {
 
     /// Finds the columns of each event. In files of other writers everything is the `cpu` event: `samples/count`, or
     /// else the first column, is the number of samples, and the first column in nanoseconds is the amount.
-    fn find_columns(&self) -> anyhow::Result<Vec<(Event, usize, Option<usize>)>> {
+    fn find_columns(&self) -> anyhow::Result<Vec<EventColumns>> {
         let mut types = Vec::new();
         for value in &self.file.sample_type {
             types.push((&**self.text(value.r#type)?, &**self.text(value.unit)?));
@@ -85,16 +96,25 @@ impl<'a> Reader<'a> {
         let find =
             |(kind, unit): (String, &str)| types.iter().position(|known| *known == (kind.as_str(), unit));
         let counted = Event::ALL.into_iter().filter(|event| *event != Event::Cpu);
-        let mut columns: Vec<(Event, usize, Option<usize>)> = counted
+        let mut columns: Vec<EventColumns> = counted
             .filter_map(|event| {
-                Some((event, find(ValueColumn::Samples.name(event))?, find(ValueColumn::Value.name(event))))
+                let samples = find(ValueColumn::Samples.name(event))?;
+                Some(EventColumns {
+                    event,
+                    samples,
+                    grain: 1,
+                    stands_for: find(ValueColumn::Value.name(event)),
+                })
             })
             .collect();
         let samples = find(ValueColumn::Samples.name(Event::Cpu));
         if samples.is_some() || columns.is_empty() {
             let ns = find(ValueColumn::Value.name(Event::Cpu))
                 .or_else(|| types.iter().position(|(_, unit)| *unit == "nanoseconds"));
-            columns.insert(0, (Event::Cpu, samples.unwrap_or(0), ns));
+            let samples = samples.unwrap_or(0);
+            let period = u64::try_from(self.file.period).unwrap_or(0);
+            let grain = if ns == Some(samples) { period.max(1) } else { 1 };
+            columns.insert(0, EventColumns { event: Event::Cpu, samples, grain, stands_for: ns });
         }
         Ok(columns)
     }
@@ -121,8 +141,9 @@ impl<'a> Reader<'a> {
             };
             let (node, labels) = (profile.intern_stack(&stack), self.labels(&sample.label)?);
             let labels = profile.intern_labels(&labels);
-            for &(event, samples, stands_for) in &self.columns {
-                let weight = Weight { count: value(samples)?, value: stands_for.map_or(Ok(0), value)? };
+            for &EventColumns { event, samples, grain, stands_for } in &self.columns {
+                let count = value(samples)?.div_ceil(grain);
+                let weight = Weight { count, value: stands_for.map_or(Ok(0), value)? };
                 let sum = sums.entry(event).or_default();
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
@@ -133,7 +154,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        for (at, &(event, ..)) in self.columns.iter().enumerate() {
+        for (at, &EventColumns { event, .. }) in self.columns.iter().enumerate() {
             let kept = profile.of_event(event).total().count;
             let accounts = profile.accounts_mut(event);
             accounts.kept = kept;
@@ -265,4 +286,36 @@ fn unhex(text: &str) -> Option<Arc<[u8]>> {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::proto::{ProtoProfile, ProtoSample, ValueType};
+    use super::*;
+
+    /// A file of another writer, with samples without frames.
+    fn file(types: &[(i64, i64)], samples: &[&[i64]]) -> Profile {
+        let strings = ["", "cpu", "nanoseconds", "samples", "count"].map(str::to_owned);
+        let file = ProtoProfile {
+            sample_type: types.iter().map(|&(r#type, unit)| ValueType { r#type, unit }).collect(),
+            sample: samples
+                .iter()
+                .map(|value| ProtoSample { value: value.to_vec(), ..ProtoSample::default() })
+                .collect(),
+            string_table: strings.to_vec(),
+            period: 10_000_000,
+            ..ProtoProfile::default()
+        };
+        read(&mut file.encode_to_vec().as_slice()).unwrap()
+    }
+
+    #[test]
+    fn a_file_with_times_only_has_a_sample_for_each_period() {
+        let total = |profile: &Profile| profile.of_event(Event::Cpu).total();
+        let profile = file(&[(1, 2)], &[&[30_000_000], &[5]]);
+        assert_eq!(total(&profile), Weight { count: 4, value: 30_000_005 });
+        profile.check().unwrap();
+        let both = file(&[(3, 4), (1, 2)], &[&[7, 70_000_000]]);
+        assert_eq!(total(&both), Weight { count: 7, value: 70_000_000 });
+    }
 }
