@@ -39,7 +39,7 @@ const INTERRUPTS: &[&str] = &[
 /// A stack that ended waits, as shown: its leaf first, its process last.
 struct Waker {
     window: u64,
-    frames: Arc<[Arc<Frame>]>,
+    frames: Vec<Arc<Frame>>,
 }
 
 /// The stacks of the last windows that ended waits.
@@ -49,11 +49,10 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    /// Keeps the stack of a waker. `roots`: the frames of its process and thread. `frames`: the others, root first.
+    /// Keeps the stack of a waker, with its names as of this window: other code may come to its addresses. `roots`: the
+    /// frames of its process and thread. `frames`: the others, root first.
     pub(super) fn keep(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
-        if let Some(known) = self.by_id.get_mut(&id) {
-            known.window = window;
-        } else if self.by_id.len() < MAX_KEPT {
+        if self.by_id.len() < MAX_KEPT || self.by_id.contains_key(&id) {
             self.by_id.insert(id, Waker { window, frames: shown(roots, frames) });
         }
     }
@@ -68,15 +67,16 @@ impl Wakers {
         let waited = matches!(stack.key.state, ThreadState::Sleeping | ThreadState::Blocked);
         let Some(id) = stack.waker.filter(|_| waited) else { return Vec::new() };
         let above = |name: &str| Arc::new(Frame::named(Kind::Waker, name));
-        let separator = std::iter::once(above(SEPARATOR));
+        let mut frames = vec![above(SEPARATOR)];
         match self.by_id.get(&id) {
-            Some(waker) => separator.chain(waker.frames.iter().cloned()).collect(),
-            None => separator.chain([above(UNKNOWN)]).collect(),
+            Some(waker) => frames.extend(waker.frames.iter().cloned()),
+            None => frames.push(above(UNKNOWN)),
         }
+        frames
     }
 }
 
-fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Arc<[Arc<Frame>]> {
+fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Arc<Frame>> {
     let is_kernel = |frame: &Frame| frame.kind == Kind::Kernel;
     let is_own = |frame: &&Arc<Frame>| {
         let is_named_so = OWN.iter().any(|prefix| frame.name.starts_with(prefix));

@@ -111,7 +111,7 @@ export class Live {
     this.say("connecting …");
     if (this.back) this.back.hidden = true;
     if (this.pause) this.pause.hidden = false;
-    this.paused = false;
+    this.setPaused(false);
     const path = this.facts.of === "daemon" ? `live?seconds=${this.seconds}` : "live";
     this.feed = new Feed(this.server, path, { event: (event) => this.take(event), failed: (error) => this.failed(error) });
     if (this.facts.of === "daemon") this.showReach();
@@ -161,9 +161,14 @@ export class Live {
   }
 
   turn() {
-    this.paused = !this.paused;
-    if (this.pause) this.pause.textContent = this.paused ? "Go on" : "Pause";
+    this.setPaused(!this.paused);
     this.plan();
+  }
+
+  /** @param {boolean} paused */
+  setPaused(paused) {
+    this.paused = paused;
+    if (this.pause) this.pause.textContent = paused ? "Go on" : "Pause";
   }
 
   showState() {
