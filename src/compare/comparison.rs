@@ -6,7 +6,6 @@ use super::dispersion::{Dispersion, DispersionPrior};
 use super::distributions::{MANY, quantile, two_sided};
 use super::pair::{ProfilePair, Side};
 use super::share::{Scale, Share, discoveries};
-use crate::profile::Accounts;
 
 /// Functions with a smaller share of both sides, in points, are not compared.
 const LEAST_POINTS: f64 = 0.1;
@@ -158,8 +157,8 @@ impl Comparison {
             }
         }
         let scale = match &options.per {
-            None => Scale::of_whole(whole, 1.0),
-            Some(work) => Scale::of_work(blocks, [work.before / units[0], work.after / units[1]], 1.0),
+            None => Scale::of_whole(whole),
+            Some(work) => Scale::of_work(blocks, [work.before / units[0], work.after / units[1]]),
         };
         let all = scale.share(blocks, whole);
         let tests = Tests {
@@ -222,12 +221,11 @@ impl Comparison {
 
 /// What a sample of each side stands for, in the unit of the event; 1 if a file does not say it.
 fn units(pair: &ProfilePair) -> Result<[f64; 2], CompareError> {
-    let unit = |accounts: &Accounts| accounts.period_ns.max(accounts.one_in);
-    if pair.runs().iter().any(|run| unit(&run.accounts) == 0) {
+    if pair.runs().iter().any(|run| run.accounts.of_sample() == 0) {
         return Ok([1.0; 2]);
     }
     let of = |side| {
-        let mut all = pair.runs_of(side).map(|run| unit(&run.accounts));
+        let mut all = pair.runs_of(side).map(|run| run.accounts.of_sample());
         let first = all.next().unwrap_or(1);
         if all.all(|unit| unit == first) { Ok(first as f64) } else { Err(CompareError::Rates(side)) }
     };

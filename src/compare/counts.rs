@@ -26,7 +26,7 @@ pub(super) struct BlockCounts {
 }
 
 impl BlockCounts {
-    /// BlockCounts the functions that have at least this share of one of the sides.
+    /// Counts the functions that have at least this share of one of the sides.
     pub(super) fn of(pair: &ProfilePair, least: f64) -> BlockCounts {
         let view = pair.view();
         let symbols = view.frames().symbols().len();
@@ -83,22 +83,18 @@ fn each(view: &ProfileView<'_>, mut visit: impl FnMut(&Sample, Option<u32>, &[u3
     for sample in view.by_second() {
         if last != Some(sample.leaf) {
             last = Some(sample.leaf);
+            leaf = None;
             functions.clear();
             let symbol_of = |node: NodeId| frames.symbol_of(view.frame_of(node));
             let kind_of = |symbol: u32| frames.symbols()[symbol as usize].kind;
-            let stack = view.trie().up(sample.leaf).map(symbol_of);
-            let stack = stack.skip_while(|symbol| kind_of(*symbol).is_wait());
-            for (up, symbol) in stack.enumerate() {
-                let is_code = kind_of(symbol).origin() != Origin::NotCode;
+            for (up, symbol) in view.code_up(sample.leaf).map(symbol_of).enumerate() {
+                if kind_of(symbol).origin() == Origin::NotCode {
+                    continue;
+                }
                 if up == 0 {
-                    leaf = is_code.then_some(symbol);
+                    leaf = Some(symbol);
                 }
-                if is_code {
-                    functions.push(symbol);
-                }
-            }
-            if functions.is_empty() {
-                leaf = None;
+                functions.push(symbol);
             }
             functions.sort_unstable();
             functions.dedup();

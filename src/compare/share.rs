@@ -11,8 +11,6 @@ pub(super) struct Scale {
     sizes: Vec<f64>,
     /// Whether counts are divided by work: then they are numbers of events, and no parts of a whole.
     is_per_work: bool,
-    /// Samples of the source that one counted sample stands for, at least.
-    grain: f64,
 }
 
 /// A share on both sides.
@@ -28,19 +26,19 @@ pub(super) struct Share {
 
 impl Scale {
     /// Compares shares of the whole.
-    pub(super) fn of_whole(whole: &[u64], grain: f64) -> Scale {
-        Scale { sizes: whole.iter().map(|count| *count as f64).collect(), is_per_work: false, grain }
+    pub(super) fn of_whole(whole: &[u64]) -> Scale {
+        Scale { sizes: whole.iter().map(|count| *count as f64).collect(), is_per_work: false }
     }
 
     /// Compares by the work of each side, in units of work for a sample. The blocks of a side did the same work.
-    pub(super) fn of_work(blocks: &Blocks, work: [f64; 2], grain: f64) -> Scale {
+    pub(super) fn of_work(blocks: &Blocks, work: [f64; 2]) -> Scale {
         let mut sizes = vec![0.0; blocks.len()];
         for (side, work) in [Side::Before, Side::After].into_iter().zip(work) {
             let range = blocks.range(side);
             let part = work / range.len().max(1) as f64;
             sizes[range].fill(part);
         }
-        Scale { sizes, is_per_work: true, grain }
+        Scale { sizes, is_per_work: true }
     }
 
     /// The sum of the samples or of the work of some blocks.
@@ -51,7 +49,7 @@ impl Scale {
     /// The variance of a rate among so many independent samples.
     fn independent(&self, rate: f64, size: f64) -> f64 {
         let of_one = if self.is_per_work { rate } else { rate * (1.0 - rate).max(0.0) };
-        of_one * self.grain / size
+        of_one / size
     }
 
     /// The share of the samples in `counts`.

@@ -151,7 +151,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
             .checked_add(weight)
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
-            Some((name::LOST, reason)) => accounts.lose(bare(reason).to_owned(), count),
+            Some((name::LOST, reason)) => accounts.lose(name::bare(reason).to_owned(), count),
             _ if stack == NO_FRAMES => profile.add_at(NodeId::ROOT, labels, Event::Cpu, weight),
             _ => {
                 let frames = parsed.stack(stack, &mut profile);
@@ -169,11 +169,6 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
 /// Spaces that other writers put around frames and lines; non-ASCII spaces are a part of a name.
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace()
-}
-
-/// Text without its brackets.
-pub(super) fn bare(text: &str) -> &str {
-    text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
 }
 
 /// Maximum cached frames for each place of a stack; large programs have some ten thousand.

@@ -1,5 +1,7 @@
 //! Names of frames in text: writing and parsing the conventions of folded stacks.
 
+use std::sync::Arc;
+
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::kind::waker;
 use crate::profile::stripped::file_of_block;
@@ -120,6 +122,24 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         (guess(text, at), text)
     };
     Frame::named(kind, name)
+}
+
+/// Text without its brackets.
+pub(super) fn bare(text: &str) -> &str {
+    text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
+}
+
+/// The frame of a kind with this name, without module, address and line.
+#[must_use]
+pub(super) fn frame(kind: Kind, text: impl AsRef<str> + Into<Arc<str>>) -> Frame {
+    match kind {
+        Kind::Unknown => {
+            let known = parse_unknown(text.as_ref());
+            known.unwrap_or_else(|| Frame::unknown(UnknownReason::NoSymbol, None, 0))
+        }
+        Kind::Thread => Frame::named(kind, bare(text.as_ref())),
+        _ => Frame::named(kind, text),
+    }
 }
 
 /// The unknown frame for `[unknown: why (file)]`.

@@ -52,6 +52,12 @@ impl Accounts {
         self.lost.iter().map(|(_, n)| n).sum()
     }
 
+    /// What a sample stands for: nanoseconds, or a number of events; 0 if the source does not say it.
+    #[must_use]
+    pub fn of_sample(&self) -> u64 {
+        self.period_ns.max(self.one_in)
+    }
+
     /// The sum of every format: kept samples and lost ticks.
     #[must_use]
     pub fn shown(&self) -> u64 {

@@ -154,8 +154,8 @@ impl ProfileView<'_> {
         rows
     }
 
-    /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited.
-    fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited, and without its waker.
+    pub(crate) fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let frames = self.frames();
         let is_wait = move |node: &NodeId| {
             frames.symbols()[frames.symbol_of(self.frame_of(*node)) as usize].kind.is_wait()

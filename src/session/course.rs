@@ -1,6 +1,5 @@
 //! Assembles the outcome of a part of a session: the profile with its accounts, and the report.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use super::part::RunPart;
 use super::sampler::{EventTotals, Totals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;
-use crate::capture::abi::LOSSES;
 use crate::plan::{Settings, Target};
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
@@ -152,21 +150,16 @@ impl PartAssembler {
         let expected = periods.saturating_sub(past.expected);
         past.expected += expected;
         let is_time = of.event.unit() == Unit::Nanoseconds;
-        let mut accounts = Accounts {
+        Accounts {
             ticks,
             filtered: tally.counters.filtered + hidden_idle,
             kept: tally.kept - hidden_idle,
-            lost: Vec::new(),
+            lost: tally.lost(),
             missed,
             expected,
             period_ns: if is_time { of.period } else { 0 },
             one_in: if is_time { 0 } else { of.period },
-        };
-        for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
-            accounts.lose(Cow::Borrowed(reason), lost);
         }
-        accounts.lose("frames never arrived", tally.frameless);
-        accounts
     }
 }
 

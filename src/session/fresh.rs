@@ -1,11 +1,9 @@
 //! The samples of a running session that somebody watches: those that have their names since the last look.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::part::RunPart;
 use super::tally::EventTally;
-use crate::capture::abi::LOSSES;
 use crate::profile::samples::Sample;
 use crate::profile::{Accounts, Profile};
 use crate::sample::Event;
@@ -47,12 +45,7 @@ impl Fresh {
 /// Filtered and lost ticks so far.
 fn without_samples(tally: &EventTally, idle_is_shown: bool) -> Accounts {
     let filtered = tally.counters.filtered + tally.hidden_idle(idle_is_shown);
-    let mut accounts = Accounts { filtered, ..Accounts::default() };
-    for (reason, lost) in LOSSES.into_iter().zip(tally.counters.lost) {
-        accounts.lose(Cow::Borrowed(reason), lost);
-    }
-    accounts.lose("frames never arrived", tally.frameless);
-    accounts
+    Accounts { filtered, lost: tally.lost(), ..Accounts::default() }
 }
 
 #[cfg(test)]

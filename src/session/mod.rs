@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::capture::Filter;
-use crate::capture::abi::LOSSES;
 use crate::capture::window::CaptureOptions;
 use crate::host;
 use crate::profile::Profile;
@@ -40,6 +39,7 @@ pub use crate::process::container::Node;
 pub use course::target as target_text;
 pub use outcome::{Outcome, Vitals};
 pub use stop::at_signals;
+pub use tally::loss_reasons;
 
 use aggregator::{Aggregator, StackDisplay};
 use idle::Idle;
@@ -47,11 +47,6 @@ use launch::Launched;
 use sampler::{Limits, News, Sampler};
 use stages::Stages;
 use supported::Supported;
-
-/// Every reason for which a session loses samples: those of the BPF program, and stacks that came without frames.
-pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
-    LOSSES.into_iter().chain(["frames never arrived"])
-}
 
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,13 +1,19 @@
 //! Counts beside the profile: plain data that the aggregator fills and the report shows.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::wait_tally::WaitTally;
-use crate::capture::abi::Counters;
+use crate::capture::abi::{Counters, LOSSES};
 use crate::profile::Module;
 use crate::sample::{Event, ProcessId, StopReason};
 use crate::world::RuntimeTicks;
+
+/// Every reason for which a session loses samples: those of the BPF program, and stacks that came without frames.
+pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
+    LOSSES.into_iter().chain(["frames never arrived"])
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
@@ -52,5 +58,12 @@ impl EventTally {
     /// Idle ticks that are not in the profile: all of them, or 0 if idle stacks are `shown`.
     pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
         if shown { 0 } else { self.idle }
+    }
+
+    /// Lost samples by reason.
+    pub(super) fn lost(&self) -> Vec<(Cow<'static, str>, u64)> {
+        let lost = self.counters.lost.into_iter().chain([self.frameless]);
+        let all = loss_reasons().map(Cow::Borrowed).zip(lost);
+        all.filter(|(_, lost)| *lost > 0).collect()
     }
 }

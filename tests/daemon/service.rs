@@ -1,5 +1,6 @@
 //! The daemon as a service of systemd: notifications, priorities in the journal, settings from variables, the unit.
 
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -21,23 +22,34 @@ fn received(socket: &UnixDatagram) -> Vec<String> {
     std::iter::from_fn(next).collect()
 }
 
+/// The socket of a service manager. The path of a socket must be short.
+fn manager() -> (tempfile::TempDir, UnixDatagram) {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let socket = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (directory, socket)
+}
+
+/// Waits for a notification; all that came until then.
+fn wait_for(daemon: &mut Daemon, socket: &UnixDatagram, wanted: &str) -> Vec<String> {
+    let messages = RefCell::new(Vec::new());
+    daemon.wait(wanted, |_| {
+        messages.borrow_mut().extend(received(socket));
+        messages.borrow().iter().any(|message| message == wanted)
+    });
+    messages.into_inner()
+}
+
 #[test]
 fn a_service_manager_is_notified() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let (directory, socket) = manager();
     let path = directory.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_nonblocking(true).unwrap();
     let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")];
     let mut daemon = Daemon::start_with(&home("service"), "", &variables);
-    let messages = std::cell::RefCell::new(Vec::new());
-    daemon.wait("the status of sampling", |_| {
-        messages.borrow_mut().extend(received(&socket));
-        messages.borrow().iter().any(|message| message == "STATUS=sampling")
-    });
-    let messages = messages.into_inner();
+    let messages = wait_for(&mut daemon, &socket, "STATUS=sampling");
     assert_eq!(messages[0], "READY=1", "{messages:?}");
     assert!(messages.iter().any(|message| message == "WATCHDOG=1"), "{messages:?}");
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
@@ -49,10 +61,8 @@ fn settings_are_read_again_and_invalid_ones_change_nothing() {
     if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let (directory, socket) = manager();
     let path = directory.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_nonblocking(true).unwrap();
     let mut daemon =
         Daemon::start_with(&home("reload"), "window = \"1s\"", &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
     daemon.wait_for_windows(1);
@@ -65,12 +75,7 @@ fn settings_are_read_again_and_invalid_ones_change_nothing() {
     let reload = |daemon: &mut Daemon| {
         let before = monotonic();
         daemon.signal(Signal::HUP);
-        let messages = std::cell::RefCell::new(Vec::new());
-        daemon.wait("the end of a reload", |_| {
-            messages.borrow_mut().extend(received(&socket));
-            messages.borrow().iter().any(|message| message == "READY=1")
-        });
-        let messages = messages.into_inner();
+        let messages = wait_for(daemon, &socket, "READY=1");
         let at = messages.iter().find_map(|message| message.strip_prefix("RELOADING=1\nMONOTONIC_USEC="));
         let at: i64 = at.unwrap_or_else(|| panic!("{messages:?}")).parse().unwrap();
         assert!((before..=monotonic()).contains(&at), "{at}");

@@ -299,8 +299,7 @@ impl Tables {
     /// The line of the code that ran, or that waited.
     fn line_of(&mut self, view: &ProfileView<'_>, leaf: NodeId) -> u32 {
         let frames = view.frames();
-        let code = view.trie().up(leaf).find(|node| !frames.kind(view.frame_of(*node)).is_wait());
-        let Some(code) = code else { return 0 };
+        let Some(code) = view.code_up(leaf).next() else { return 0 };
         let frame = frames.get(view.frame_of(code));
         self.line(LineKey { file: frame.file, line: frame.line, bci: frame.bci })
     }

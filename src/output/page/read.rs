@@ -10,12 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::DeflateDecoder;
 
 use super::stored::{StoredDocument, StoredLabels};
-use crate::output::{folded, name};
+use crate::output::name;
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::trie::NodeId;
-use crate::profile::{Accounts, Frame, Kind, Labels, Profile, UnknownReason};
+use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 use crate::sample::{Event, ThreadState};
 
 /// Limit on the size of a file, and on its unpacked document, in bytes.
@@ -123,13 +123,7 @@ impl PageReader<'_> {
             let label = &at(&document.kinds, *kind as usize, "kind")?.name;
             let kind =
                 Kind::labelled(label).with_context(|| format!("the page has the unknown kind {label:?}"))?;
-            let text = self.text(*name)?;
-            let frame = match kind {
-                Kind::Unknown => name::parse_unknown(text)
-                    .unwrap_or_else(|| Frame::unknown(UnknownReason::NoSymbol, None, 0)),
-                Kind::Thread => Frame::named(kind, folded::bare(text)),
-                _ => Frame::named(kind, text),
-            };
+            let frame = name::frame(kind, self.text(*name)?);
             frames.push(self.profile.intern_frame(&Arc::new(frame)));
         }
         let mut path: Vec<FrameId> = Vec::new();
@@ -194,7 +188,7 @@ impl PageReader<'_> {
             let row = *at(&samples.event, key, "key")?;
             let event = *at(events, row, "event")?;
             let accounts = &self.document.events[row].accounts;
-            let each = accounts.period_ns.max(accounts.one_in);
+            let each = accounts.of_sample();
             let labels = *at(labels, *at(&samples.labels, key, "key")? as usize, "labels")?;
             let leaf = self.with_line(leaf, *at(&samples.line, key, "key")? as usize)?;
             let mut column = 0u32;

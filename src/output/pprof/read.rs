@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
                     Some(reason) => {
-                        profile.accounts_mut(event).lose(folded::bare(reason).to_owned(), weight.count);
+                        profile.accounts_mut(event).lose(name::bare(reason).to_owned(), weight.count);
                     }
                     None => profile.add_at(node, labels, event, weight),
                 }
@@ -264,11 +264,7 @@ impl<'a> Reader<'a> {
         let label = self.text(function.system_name)?;
         let kind = Kind::labelled(label);
         let mut frame = match kind {
-            Some(Kind::Unknown) => {
-                name::parse_unknown(text).unwrap_or_else(|| Frame::unknown(UnknownReason::NoSymbol, None, 0))
-            }
-            Some(Kind::Thread) => Frame::named(Kind::Thread, folded::bare(text)),
-            Some(kind) => Frame::named(kind, Arc::clone(text)),
+            Some(kind) => name::frame(kind, Arc::clone(text)),
             // A file of another writer: its stacks have no process at the root, so the depth is 2.
             None => name::parse(text, 2, outer),
         };

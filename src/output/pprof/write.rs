@@ -133,7 +133,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn lost(&mut self) -> anyhow::Result<()> {
         let accounts = self.view.accounts();
-        let each = accounts.period_ns.max(accounts.one_in);
+        let each = accounts.of_sample();
         for (reason, n) in &accounts.lost {
             let location_id = vec![self.marker(&folded::reason(reason)), self.marker(name::LOST)];
             let value = self.value(*n, n.saturating_mul(each));
@@ -252,7 +252,6 @@ impl<'a, W: Write> Writer<'a, W> {
         let period_type = Some(of(ValueColumn::Value.name(first.event())));
         let comment = views.iter().flat_map(comments).map(|c| strings.id(&c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
-        let Accounts { period_ns, one_in, .. } = first.accounts();
         let piece = proto::ProtoProfile {
             sample_type,
             mapping: std::mem::take(&mut self.mapping_list),
@@ -262,7 +261,7 @@ impl<'a, W: Write> Writer<'a, W> {
             time_nanos: signed(first.span().start_unix_ns),
             duration_nanos: signed(first.span().duration_ns),
             period_type,
-            period: signed(*period_ns.max(one_in)),
+            period: signed(first.accounts().of_sample()),
             comment,
             sample: Vec::new(),
         };
