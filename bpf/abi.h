@@ -316,7 +316,11 @@ struct jp_key {
 struct jp_value {
 	__u64 count;   /* samples */
 	__u64 weight;  /* sum of their weights: ns of CPU time, or events */
+	__u64 waits;   /* of `wait`: how many waits these samples stand for, in units of 1 / JP_WAITS_UNIT */
+	__u64 longest; /* of `wait`: the longest wait with a sample, ns */
 };
+
+#define JP_WAITS_UNIT 256ULL
 
 /* Options of the program, constant once it is loaded. All flags are 0 or 1. */
 struct jp_config {
@@ -410,6 +414,7 @@ struct jp_wait_control {
 	__u64 period; /* length of a block of waiting time, ns: each has one sample */
 	__u64 begin;  /* sampling began; 0: it has not, and the programs do nothing */
 	__u64 end;    /* sampling ended; 0: it has not */
+	__u64 noting; /* 1: the iterator takes no samples, and only notes which threads wait, and in which state */
 };
 
 /* Waiting time, for each CPU and parity. */
@@ -427,7 +432,7 @@ struct jp_counters {
 };
 
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
-_Static_assert(sizeof(struct jp_value) == 16, "jp_value");
+_Static_assert(sizeof(struct jp_value) == 32, "jp_value");
 _Static_assert(sizeof(struct jp_record) == 112, "jp_record");
 _Static_assert(sizeof(struct jp_waiting) == 72, "jp_waiting");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
@@ -440,7 +445,7 @@ _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 48, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
-_Static_assert(sizeof(struct jp_wait_control) == 24, "jp_wait_control");
+_Static_assert(sizeof(struct jp_wait_control) == 32, "jp_wait_control");
 _Static_assert(sizeof(struct jp_waited) == 8 * (JP_STATE_COUNT + 1), "jp_waited");
 _Static_assert(sizeof(struct jp_counters) == 8 * (3 + JP_LOSS_COUNT), "jp_counters");
 

@@ -155,21 +155,25 @@ SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
 	return 0;
 }
 
-/* Counts the stack in the scratch for one state. */
-static __always_inline void count_wait(struct taking *t, __u32 state, __u64 samples, __u64 period)
+/* Counts the stack in the scratch for one state, in which the thread was for `length` ns. */
+static __always_inline void count_wait(struct taking *t, __u32 state, __u64 length, __u64 samples, __u64 period)
 {
 	if (!samples)
 		return;
 	t->s->record.key.event = JP_EVENT_wait | state << JP_STATE_SHIFT;
-	count(t->s, t->c, t->window, samples, samples * period);
+	t->s->value.count = samples;
+	t->s->value.weight = samples * period;
+	t->s->value.waits = waits_of_length(length, period);
+	t->s->value.longest = length;
+	count(t->s, t->c, t->window);
 }
 
 /* Counts the stack in the scratch, whose `words` are its words, for both states of a wait. */
 static __always_inline void count_part(struct taking *t, const struct wait_part *part, bool words, __u64 period)
 {
 	if (words) {
-		count_wait(t, part->state, part->asleep_samples, period);
-		count_wait(t, part->queued_state, part->queued_samples, period);
+		count_wait(t, part->state, part->asleep, part->asleep_samples, period);
+		count_wait(t, part->queued_state, part->queued, part->queued_samples, period);
 	} else {
 		__sync_fetch_and_add(&t->c->filtered, part->asleep_samples + part->queued_samples);
 	}

@@ -241,36 +241,41 @@ static __always_inline void add(__u64 *sum, __u64 n)
 		__sync_fetch_and_add(sum, n);
 }
 
-/* Adds `n` samples to the stack's count; `weight` is the sum of their weights. */
-static __always_inline void count(struct scratch *s, struct jp_counters *c, __u32 window, __u64 n, __u64 weight)
+/*
+ * Adds the value in the scratch to the stack's count. Two CPUs may write `longest` at the same time; then the shorter of
+ * both may stay.
+ */
+static __always_inline void count(struct scratch *s, struct jp_counters *c, __u32 window)
 {
-	struct jp_value first = { .count = n, .weight = weight };
-	struct jp_value *value;
+	struct jp_value *one = &s->value, *value;
 	void *map = bpf_map_lookup_elem(&counts, &window);
 	long err;
 
 	if (!map) {
-		add(&c->lost[JP_LOSS_no_scratch], n);
+		add(&c->lost[JP_LOSS_no_scratch], one->count);
 		return;
 	}
 	value = bpf_map_lookup_elem(map, &s->record.key);
 	if (!value) {
 		if (!announce(s, window)) {
-			add(&c->lost[JP_LOSS_ring_full], n);
+			add(&c->lost[JP_LOSS_ring_full], one->count);
 			return;
 		}
-		err = bpf_map_update_elem(map, &s->record.key, &first, BPF_NOEXIST);
+		err = bpf_map_update_elem(map, &s->record.key, one, BPF_NOEXIST);
 		if (!err)
 			return;
 		if (err == -EEXIST) /* another CPU inserted it first */
 			value = bpf_map_lookup_elem(map, &s->record.key);
 		if (!value) {
-			add(&c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy], n);
+			add(&c->lost[err == -E2BIG ? JP_LOSS_counts_full : JP_LOSS_counts_busy], one->count);
 			return;
 		}
 	}
-	add(&value->count, n);
-	add(&value->weight, weight);
+	add(&value->count, one->count);
+	add(&value->weight, one->weight);
+	add(&value->waits, one->waits);
+	if (value->longest < one->longest)
+		value->longest = one->longest;
 }
 
 /* A sample in progress. */
@@ -340,7 +345,8 @@ static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
 
 	if (walk(ctx, t->s, task)) {
 		identify(t->s, task, t->event);
-		count(t->s, t->c, t->window, 1, weight);
+		t->s->value = (struct jp_value){ .count = 1, .weight = weight };
+		count(t->s, t->c, t->window);
 	} else {
 		t->c->filtered++;
 	}

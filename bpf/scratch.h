@@ -101,6 +101,7 @@ struct scratch {
 	__u64 words[JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS];
 	/* Not sent with the record: */
 	__u32 busy; /* a program uses this scratch */
+	struct jp_value value; /* what this sample adds to the stack's count */
 	struct regs regs; /* where unwinding of the user stack begins */
 	__u64 hash;
 	__u32 n; /* words so far */

@@ -84,7 +84,10 @@ static __always_inline void record_waiting(struct scratch *s, struct task_struct
 	finish_words(s, kernel_words);
 }
 
-/* Takes the samples of a thread's present wait. */
+/*
+ * Takes the samples of a thread's present wait. At the start of sampling it notes the wait only: later nothing says in which
+ * state a thread is that has waited since before.
+ */
 static __always_inline int sample_unfinished(struct task_struct *task, const bool atomics)
 {
 	struct jp_wait_control *control = begun_control();
@@ -94,15 +97,15 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	struct taking t;
 	__u32 tid, tgid;
 
-	/* Without atomic operations only after the end, when no other program changes waits. */
-	if (!task || !control || (!atomics && !control->end))
+	if (!task || !control)
 		return 0;
 	tid = BPF_CORE_READ(task, pid);
 	tgid = BPF_CORE_READ(task, tgid);
 	if (!tid || !wanted(&config, task, tgid, tid) || !wanted_on(&config, cpu_of(task)))
 		return 0;
 	w = present_wait(task, tid, control);
-	if (!w)
+	/* Without atomic operations only after the end, when no other program changes waits. */
+	if (!w || control->noting || (!atomics && !control->end))
 		return 0;
 	now = control->end ? control->end : bpf_ktime_get_ns();
 	copy_wait(&part, w);

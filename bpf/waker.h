@@ -45,7 +45,8 @@ static __always_inline void record_waker(void *ctx, struct thread_wait *w, __u32
 		identify(t.s, task, JP_EVENT_wait);
 		t.s->record.waker = mix(mix(t.s->hash, t.s->record.key.tgid), t.s->record.key.comm);
 		w->waker_stack = t.s->record.waker;
-		count(t.s, t.c, t.window, 0, 0);
+		t.s->value = (struct jp_value){};
+		count(t.s, t.c, t.window);
 	}
 	give_back(t.s);
 }

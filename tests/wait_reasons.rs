@@ -7,69 +7,32 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::cgroup::Group;
-use testkit::profiler::{Profile, while_sampling};
+use testkit::profiler::while_sampling;
+use testkit::reasons::{LEAVES, LOCK_LEAVES, mistakes};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
 const LENGTH: Duration = Duration::from_secs(2);
-
-/// Thread and leaf. With `--idle`, a thread that waits for work has the rule in its leaf.
-const LEAVES: [(&str, &str); 23] = [
-    ("flock", "[wait: file lock]"),
-    ("eventfd", "[wait: eventfd]"),
-    ("inotify", "[wait: file events]"),
-    ("timerfd", "[wait: timer]"),
-    ("signalfd", "[wait: signal]"),
-    ("sigwait", "[wait: signal]"),
-    ("paused", "[wait: signal]"),
-    ("msgrcv", "[wait: message queue]"),
-    ("semop", "[wait: System V semaphore]"),
-    ("pipe write", "[wait: pipe write]"),
-    ("pipe read", "[wait: pipe read]"),
-    ("socket write", "[wait: socket write]"),
-    ("socket read", "[wait: socket read]"),
-    ("accept", "[idle: accept]"),
-    ("connect", "[wait: connect]"),
-    ("poll", "[wait: poll]"),
-    ("epoll", "[idle: event loop]"),
-    ("terminal", "[wait: terminal]"),
-    ("io_uring", "[wait: io_uring]"),
-    ("userfaultfd", "[wait: userfaultfd]"),
-    ("vfork", "[blocked: child process]"),
-    ("wait", "[wait: child process]"),
-    ("traced", "[wait: stopped]"),
-];
-
-/// Checks that a thread waited in one way all the time: nearly each period of the run has its sample.
-fn assert_waits(profile: &Profile, thread: &str, leaf: &str) {
-    let name = format!("[{thread} tid=");
-    let own = profile.folded.keep(|frames| frames.get(1).is_some_and(|frame| frame.starts_with(&name)));
-    let periods = LENGTH.as_nanos() as f64 / profile.account("period_ns") as f64;
-    let with = own.count(|frames| frames.last().unwrap() == leaf);
-    assert!(
-        own.total() as f64 >= 0.95 * periods,
-        "{thread}: {} of {periods}\n{}",
-        own.total(),
-        profile.folded.top(60)
-    );
-    assert!(with as f64 >= 0.99 * own.total() as f64, "{thread}: {with} of {}\n{}", own.total(), own.top(5));
-}
 
 #[test]
 fn each_wait_has_its_reason() {
     if !is_root() {
         return;
     }
-    let program = native::with_flags("reasons.c", "reasons", &["-fno-omit-frame-pointer", "-pthread"]);
-    let mut target = Target::start(Command::new(program).arg(scratch("reasons")));
-    let pid = target.pid().to_string();
+    let start = |name: &str| {
+        let program =
+            native::with_flags(&format!("{name}.c"), name, &["-fno-omit-frame-pointer", "-pthread"]);
+        Target::start(Command::new(program).arg(scratch(name)))
+    };
+    let mut targets = ["reasons", "lock_reasons"].map(start);
+    let pids = targets.each_ref().map(|target| target.pid().to_string()).join(",");
     // The profiler needs longer to begin than the threads need to come to their waits.
-    let args = ["-p", &pid, "--children", "-e", "wait", "--per-thread", "--raw-threads", "--idle"];
+    let args = ["-p", &pids, "--children", "-e", "wait", "--per-thread", "--raw-threads", "--idle"];
     let profile = while_sampling(&[], &args, || std::thread::sleep(LENGTH));
-    let lacks: Vec<String> =
-        target.lines().iter().filter_map(|line| line.strip_prefix("without ").map(str::to_owned)).collect();
-    for (thread, leaf) in LEAVES.iter().filter(|(thread, _)| !lacks.iter().any(|lack| lack == thread)) {
-        assert_waits(&profile, thread, leaf);
+    let periods = LENGTH.as_nanos() as f64 / profile.account("period_ns") as f64;
+    for (target, leaves) in targets.iter_mut().zip([&LEAVES[..], &LOCK_LEAVES]) {
+        let mistakes = mistakes(&profile.folded, leaves, target.lines(), periods);
+        assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     }
     assert_eq!(profile.report["accounts"]["lost"], serde_json::json!([]));
 }

@@ -9,7 +9,7 @@ use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
 use crate::sample::lock::LockNumbers;
 use crate::sample::{
-    Event, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
+    Count, Event, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
     ThreadState, UserWord, WakerId,
 };
 
@@ -17,6 +17,9 @@ use crate::sample::{
 pub const VERSION: u16 = 1;
 /// `JP_STATE_SHIFT`: a key's event has the state above this bit.
 const STATE_SHIFT: u32 = 8;
+
+/// `JP_WAITS_UNIT`.
+const WAITS_UNIT: u32 = 256;
 
 /// The labels of `JP_LOSSES`, in its order: why a sample was lost.
 pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
@@ -43,6 +46,8 @@ pub struct Value {
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
     pub weight: u64,
+    waits: u64,
+    longest: u64,
 }
 
 /// `struct jp_waiting`: a thread that waits still.
@@ -118,6 +123,8 @@ pub struct WaitControl {
     pub begin: u64,
     /// End of sampling; after it only the iterator takes samples.
     pub end: u64,
+    /// 1: the iterator only notes which threads wait, and in which state.
+    pub noting: u64,
 }
 
 /// `struct jp_waited`: waiting time, measured at the ends of waits.
@@ -152,11 +159,11 @@ struct Member {
 
 const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
-const _: () = assert!(size_of::<Value>() == 16);
+const _: () = assert!(size_of::<Value>() == 32);
 const _: () = assert!(size_of::<Waiting>() == 72 && offset_of!(Waiting, tid) == 56);
 const _: () =
     assert!(size_of::<Record>() == 112 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
-const _: () = assert!(size_of::<WaitControl>() == 24 && size_of::<Waited>() == 48);
+const _: () = assert!(size_of::<WaitControl>() == 32 && size_of::<Waited>() == 48);
 const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
 
 impl Cgroup {
@@ -185,6 +192,15 @@ impl Key {
         let state = *ThreadState::ALL.get((event >> STATE_SHIFT) as usize)?;
         let event = *Event::ALL.get((event & ((1 << STATE_SHIFT) - 1)) as usize)?;
         Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, state, stack })
+    }
+}
+
+impl Value {
+    /// The value as the other rooms use it.
+    #[must_use]
+    pub fn to_count(self) -> Count {
+        let Value { count, weight, waits, longest } = self;
+        Count { ticks: count, weight, waits: waits as f64 / f64::from(WAITS_UNIT), longest_ns: longest }
     }
 }
 

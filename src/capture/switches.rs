@@ -168,6 +168,13 @@ impl Switches {
         self.times.set(times);
         Ok(())
     }
+
+    fn read_iterator(&self) -> anyhow::Result<()> {
+        let mut iterator = Iter::new(&self.unfinished).context("the iterator of waits")?;
+        let mut nothing = Vec::new();
+        iterator.read_to_end(&mut nothing).context("reading the iterator of waits")?;
+        Ok(())
+    }
 }
 
 impl EventSource for Switches {
@@ -180,7 +187,10 @@ impl EventSource for Switches {
     }
 
     fn start(&self) -> anyhow::Result<()> {
-        self.publish(WaitControl { begin: MonoNs::now().0, ..self.times.get() })
+        let begun = WaitControl { begin: MonoNs::now().0, ..self.times.get() };
+        self.publish(WaitControl { noting: 1, ..begun })?;
+        self.read_iterator()?;
+        self.publish(begun)
     }
 
     fn stop(&self) -> anyhow::Result<Stopped> {
@@ -192,10 +202,7 @@ impl EventSource for Switches {
     }
 
     fn sample_unfinished(&self) -> anyhow::Result<()> {
-        let mut iterator = Iter::new(&self.unfinished).context("the iterator of waits")?;
-        let mut nothing = Vec::new();
-        iterator.read_to_end(&mut nothing).context("reading the iterator of waits")?;
-        Ok(())
+        self.read_iterator()
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {

@@ -258,13 +258,13 @@ fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Ve
         kept.at = kept.at.min(at);
     }
     let mut window = Window { events, ..Window::default() };
-    for (key, abi::Value { count, weight }) in counts {
+    for (key, value) in counts {
         let Some(key) = key.stack_key() else { continue };
         let Some(of) = window.events.iter_mut().find(|of| of.event == key.event) else { continue };
-        of.kept += count;
+        of.kept += value.count;
         match by_key.remove(&key) {
-            Some(stack) => window.stacks.push((stack, Count { ticks: count, weight })),
-            None => of.frameless += count,
+            Some(stack) => window.stacks.push((stack, value.to_count())),
+            None => of.frameless += value.count,
         }
     }
     window

@@ -22,6 +22,8 @@ pub struct DaemonConfig {
     pub events: Vec<Event>,
     /// Patterns of functions: a thread that waits below one is idle.
     pub idle_frames: Vec<String>,
+    /// Record the stacks that end sampled waits.
+    pub wakers: bool,
     /// Number of events that one sample stands for, for all events but `cpu`.
     pub one_in: u64,
     /// Length of a window in whole seconds.
@@ -79,6 +81,7 @@ impl DaemonConfig {
             hz: new.hz,
             events: new.events,
             idle_frames: new.idle_frames,
+            wakers: new.wakers,
             one_in: new.one_in,
             budget: new.budget,
             kill_switch: new.kill_switch,
@@ -120,6 +123,7 @@ mod tests {
             hz: 19.0,
             events: vec![Event::Cpu],
             idle_frames: Vec::new(),
+            wakers: false,
             one_in: 1000,
             window_s: 10,
             budget: budget::BudgetLimits { cpu: 0.005, memory: 1 << 27 },

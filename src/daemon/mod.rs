@@ -358,7 +358,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         kernel: true,
         idle: false,
         idle_frames: config.idle_frames.clone(),
-        wakers: false,
+        wakers: config.wakers,
         include_self: false,
         per_thread: false,
         seconds: false,

@@ -135,7 +135,7 @@ fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
     unwinding.due.clear();
     processes.take_touched();
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
-    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
+    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1, ..Count::default() })]);
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!(tables.asked, 1);
     assert!(unwinding.store.covers(OWN(), here, here + 1));
@@ -151,7 +151,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
         stack.end = StopReason::NoTable;
-        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1 })]);
+        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1, ..Count::default() })]);
         unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
         unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
@@ -182,7 +182,7 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
     let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
-        let mut stacks = [(stack.clone(), Count { ticks: 1, weight: 1 })];
+        let mut stacks = [(stack.clone(), Count { ticks: 1, weight: 1, ..Count::default() })];
         unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
         (stacks[0].0.user.len(), stacks[0].0.end)
     };
@@ -216,7 +216,7 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     let (start, end, at) = (here, here + 1, stack.at);
     unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
     unwinding.drop_ended(CHILD);
-    let mut stacks = [(stack, Count { ticks: 1, weight: 1 })];
+    let mut stacks = [(stack, Count { ticks: 1, weight: 1, ..Count::default() })];
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut OneTable::default());
     assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, StopReason::NoTable));
 }

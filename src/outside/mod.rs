@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::lock::LockNumbers;
 use crate::sample::{Leaf, Lock, SavedRegisters, StillWaiting, StopReason, UserWord};
+use crate::sample::{LockKind, LockOwner};
 
 /// The most words of a user stack: `JP_MAX_USER_WORDS` of `bpf/abi.h`.
 const MAX_WORDS: usize = 2048;
@@ -136,7 +137,7 @@ pub fn unwind(
     Some(OutsideStack {
         user: UserWord::parse(words.into_iter())?,
         end: StopReason::ALL.get(end as usize).copied()?,
-        lock: lock.lock(),
+        lock: lock.lock().map(|lock| of_waiter(lock, own_tid)),
         lock_is_hidden: hidden != 0,
     })
 }
@@ -151,6 +152,12 @@ unsafe extern "C" fn read_memory(memory: *mut c_void, address: u64, to: *mut c_v
     // SAFETY: the unwinder gives room for this many bytes, which it has set to 0 and does not use meanwhile.
     let buffer = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size as usize) };
     if reader(address, buffer) { 0 } else { EFAULT }
+}
+
+/// A monitor whose owner the unwinder does not know: the JVM's threads may say who it is, as long as this one waits.
+fn of_waiter(lock: Lock, own_tid: u32) -> Lock {
+    let owner = lock.owner.or((lock.kind == LockKind::Monitor).then_some(LockOwner::OfWaiter(own_tid)));
+    Lock { owner, ..lock }
 }
 
 #[cfg(test)]

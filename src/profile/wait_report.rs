@@ -40,6 +40,12 @@ pub struct WaitReason {
     pub reason: String,
     /// Samples that have a stack; each stands for one period.
     pub samples: u64,
+    /// The estimated number of these waits.
+    #[serde(default)]
+    pub waits: u64,
+    /// The longest of these waits that has a sample, in nanoseconds. Each wait of two periods or more has one.
+    #[serde(default)]
+    pub longest_ns: u64,
 }
 
 /// Samples of waits for Java locks of one class.
@@ -53,6 +59,12 @@ pub struct WaitLock {
     pub owner: Option<String>,
     /// Samples that have a stack; each stands for one period.
     pub samples: u64,
+    /// The estimated number of these waits.
+    #[serde(default)]
+    pub waits: u64,
+    /// The longest of these waits that has a sample, in nanoseconds. Each wait of two periods or more has one.
+    #[serde(default)]
+    pub longest_ns: u64,
 }
 
 /// Samples of threads that only waited for work, by one rule.

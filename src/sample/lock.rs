@@ -27,6 +27,9 @@ pub enum LockOwner {
     Waker(u32),
     /// The thread that still had the lock at the end of the wait; its id in the process's own PID namespace.
     Holder(u32),
+    /// The thread that has the monitor still for which another thread waits. This is the id of the waiting thread, in the
+    /// process's own PID namespace.
+    OfWaiter(u32),
 }
 
 /// The numbers of a lock: `struct jp_lock` of `bpf/abi.h`.

@@ -38,12 +38,16 @@ pub enum Leaf {
 }
 
 /// The count of one key in a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Count {
     /// Number of samples with this key in the window.
     pub ticks: u64,
     /// Sum of the samples' weights, in the unit of their event.
     pub weight: u64,
+    /// The estimated number of waits of which these are samples; 0 for other events.
+    pub waits: f64,
+    /// The longest wait with a sample, in nanoseconds; 0 for other events.
+    pub longest_ns: u64,
 }
 
 /// A distinct stack of a window, leaf first.

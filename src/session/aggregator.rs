@@ -307,7 +307,7 @@ impl Aggregator {
         let wait = (event == Event::Wait).then(|| self.idle.wait(stack, &last.frames));
         if let Some(wait) = &wait {
             let tally = self.part(window).tally.of(event);
-            tally.waits.note(stack.key.state, wait, count.ticks);
+            tally.waits.note(stack.key.state, wait, count);
             if wait.idle.is_some() {
                 tally.idle += count.ticks;
                 if !self.idle.shown {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::capture::abi::Waited;
 use crate::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
-use crate::sample::ThreadState;
+use crate::sample::{Count, ThreadState};
 use crate::waits::{LockView, WaitView};
 
 #[derive(Clone, Debug, Default)]
@@ -15,23 +15,45 @@ pub(super) struct WaitTally {
     pub(super) times: Waited,
     /// Samples by state, with idle ones.
     states: BTreeMap<ThreadState, u64>,
-    /// Samples that are not idle.
-    reasons: BTreeMap<(ThreadState, Arc<str>), u64>,
+    /// Waits that are not idle.
+    reasons: BTreeMap<(ThreadState, Arc<str>), WaitSum>,
     idle_rules: BTreeMap<Arc<str>, u64>,
-    /// Samples that are not idle, by reason and lock.
-    locks: BTreeMap<(Arc<str>, LockView), u64>,
+    /// Waits that are not idle, by reason and lock.
+    locks: BTreeMap<(Arc<str>, LockView), WaitSum>,
+}
+
+/// The waits of one row.
+#[derive(Clone, Copy, Debug, Default)]
+struct WaitSum {
+    samples: u64,
+    waits: f64,
+    longest_ns: u64,
+}
+
+impl WaitSum {
+    fn add(&mut self, count: Count) {
+        self.samples += count.ticks;
+        self.waits += count.waits;
+        self.longest_ns = self.longest_ns.max(count.longest_ns);
+    }
+
+    /// The estimated number of waits; at least one, because a sample is one of a wait.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a sum of numbers that are not negative
+    fn waits(self) -> u64 {
+        (self.waits.round() as u64).max(1)
+    }
 }
 
 impl WaitTally {
-    pub(super) fn note(&mut self, state: ThreadState, view: &WaitView, samples: u64) {
-        *self.states.entry(state).or_default() += samples;
+    pub(super) fn note(&mut self, state: ThreadState, view: &WaitView, count: Count) {
+        *self.states.entry(state).or_default() += count.ticks;
         if let (None, Some(lock)) = (&view.idle, &view.lock) {
-            *self.locks.entry((Arc::clone(&view.reason), lock.clone())).or_default() += samples;
+            self.locks.entry((Arc::clone(&view.reason), lock.clone())).or_default().add(count);
         }
-        *match &view.idle {
-            Some(rule) => self.idle_rules.entry(Arc::clone(rule)).or_default(),
-            None => self.reasons.entry((state, Arc::clone(&view.reason))).or_default(),
-        } += samples;
+        match &view.idle {
+            Some(rule) => *self.idle_rules.entry(Arc::clone(rule)).or_default() += count.ticks,
+            None => self.reasons.entry((state, Arc::clone(&view.reason))).or_default().add(count),
+        }
     }
 
     /// The rows of the report, the most frequent first.
@@ -41,18 +63,22 @@ impl WaitTally {
             let samples = self.states.get(&state).copied().unwrap_or(0);
             WaitState { state, ns, samples }
         });
-        let reasons = self.reasons.iter().map(|((state, reason), &samples)| WaitReason {
+        let reasons = self.reasons.iter().map(|((state, reason), sum)| WaitReason {
             state: *state,
             reason: reason.to_string(),
-            samples,
+            samples: sum.samples,
+            waits: sum.waits(),
+            longest_ns: sum.longest_ns,
         });
         let idle =
             self.idle_rules.iter().map(|(rule, &samples)| IdleRule { rule: rule.to_string(), samples });
-        let locks = self.locks.iter().map(|((reason, lock), &samples)| WaitLock {
+        let locks = self.locks.iter().map(|((reason, lock), sum)| WaitLock {
             reason: reason.to_string(),
             class: lock.class.to_string(),
             owner: lock.owner.as_ref().map(ToString::to_string),
-            samples,
+            samples: sum.samples,
+            waits: sum.waits(),
+            longest_ns: sum.longest_ns,
         });
         let mut report = WaitReport {
             states: states.collect(),

@@ -116,7 +116,7 @@ mod tests {
         let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
         let (kernel, user) = (Vec::new(), Vec::new());
         let stack = Stack { key, at, comm, leaf, end, kernel, user, waiting: None, lock: None, waker: None };
-        let count = Count { ticks: 1, weight: 1 };
+        let count = Count { ticks: 1, weight: 1, ..Count::default() };
         (0..number).map(|_| Waiting { window, stack: stack.clone(), count, waker: None }).collect()
     }
 

@@ -28,6 +28,9 @@ pub(super) trait JavaSource {
     /// Names Java threads by their ids in the JVM's own pid namespace.
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
 
+    /// Finds the threads that have the monitors that these threads enter.
+    fn owners(&mut self, waiters: &[u32]) -> WorkerResponse;
+
     /// Names the classes of locks.
     fn classes(&mut self, lookups: &[JavaClassAt]) -> WorkerResponse;
 }
@@ -108,6 +111,11 @@ impl JavaSource for JavaLog {
 
     /// A log does not describe threads.
     fn threads(&mut self, _: &[u32]) -> WorkerResponse {
+        WorkerResponse::Refused
+    }
+
+    /// A log does not describe monitors.
+    fn owners(&mut self, _: &[u32]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 

@@ -73,6 +73,10 @@ impl JavaSource for JavaMemory {
         WorkerResponse::Texts(self.code.thread_names(numbers))
     }
 
+    fn owners(&mut self, waiters: &[u32]) -> WorkerResponse {
+        WorkerResponse::Owners(self.code.owners_of(waiters))
+    }
+
     fn classes(&mut self, lookups: &[JavaClassAt]) -> WorkerResponse {
         let asked = lookups.iter().map(|l| ClassQuery { class: l.class, at: MonoNs(l.from) });
         WorkerResponse::Texts(self.code.class_names(&asked.collect::<Vec<_>>()))

@@ -266,6 +266,16 @@ impl JvmNames {
         self.texts((id, JvmData::Memory), numbers, request)
     }
 
+    /// For each of these threads, the thread that has the monitor that it enters still; numbers as in `thread_names`.
+    pub(crate) fn owners_of(&mut self, id: ProcessId, waiters: &[u32]) -> Vec<Option<u32>> {
+        let request = |jvm, waiters: &[_]| WorkerRequest::Owners { jvm, waiters: waiters.to_vec() };
+        let read = |response| match response {
+            WorkerResponse::Owners(some) => Some(some),
+            _ => None,
+        };
+        self.each((id, JvmData::Memory), waiters, request, read)
+    }
+
     /// The names of classes of locks, asked soon. A class that was perhaps not there at its time has no name.
     pub(crate) fn class_names(&mut self, id: ProcessId, lookups: &[JavaClassAt]) -> Vec<Option<String>> {
         let request = |jvm, asked: &[_]| WorkerRequest::Classes { jvm, lookups: asked.to_vec() };
@@ -279,14 +289,29 @@ impl JvmNames {
         lookups: &[T],
         request: impl Fn(u64, &[T]) -> WorkerRequest,
     ) -> Vec<Option<String>> {
+        let read = |response| match response {
+            WorkerResponse::Texts(some) => Some(some),
+            _ => None,
+        };
+        self.each(key, lookups, request, read)
+    }
+
+    /// Sends `lookups` in requests, and returns what `read` finds for each in the responses, as far as there is something.
+    fn each<T, R: Clone>(
+        &mut self,
+        key: FollowedKey,
+        lookups: &[T],
+        request: impl Fn(u64, &[T]) -> WorkerRequest,
+        read: impl Fn(WorkerResponse) -> Option<Vec<Option<R>>>,
+    ) -> Vec<Option<R>> {
         let mut all = Vec::with_capacity(lookups.len());
         for lookups in lookups.chunks(BATCH) {
             if !self.is_given(key) && !self.refresh(key) {
                 break;
             }
             let Some(jvm) = self.followed.get(&key).map(|followed| followed.number) else { break };
-            match self.ask(key, &request(jvm, lookups), false) {
-                Some(WorkerResponse::Texts(some)) if some.len() == lookups.len() => all.extend(some),
+            match self.ask(key, &request(jvm, lookups), false).and_then(&read) {
+                Some(some) if some.len() == lookups.len() => all.extend(some),
                 _ => break,
             }
         }

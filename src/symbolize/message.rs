@@ -36,6 +36,8 @@ pub(crate) enum WorkerRequest {
     Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
     /// The JVM's names of its threads with these numbers, which are those of its own PID namespace.
     Threads { jvm: u64, numbers: Vec<u32> },
+    /// The owners of the monitors that these threads of a JVM enter; numbers as in `Threads`.
+    Owners { jvm: u64, waiters: Vec<u32> },
     /// The names of the classes of a JVM's locks.
     Classes { jvm: u64, lookups: Vec<JavaClassAt> },
     /// Drop an object that later requests do not need.
@@ -71,6 +73,8 @@ pub(crate) enum WorkerResponse {
     /// To `Threads`: the name of each thread that is a Java thread and could be read, raw text. To `Classes`: the name
     /// of each class that was there at its time.
     Texts(Vec<Option<String>>),
+    /// To `Owners`: the number of each thread that has such a monitor still.
+    Owners(Vec<Option<u32>>),
     /// To `Unwind`: the stack of each thread; `None` if the unwinder's words made no sense.
     Unwound(Vec<Option<OutsideStack>>),
     /// To `Forget`; the object is dropped.

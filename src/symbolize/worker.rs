@@ -100,6 +100,9 @@ impl Worker {
             (WorkerRequest::Threads { jvm, numbers }, None) => {
                 self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.threads(&numbers))
             }
+            (WorkerRequest::Owners { jvm, waiters }, None) => {
+                self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.owners(&waiters))
+            }
             (WorkerRequest::Classes { jvm, lookups }, None) => {
                 self.jvms.get_mut(&jvm).map_or(WorkerResponse::Refused, |source| source.classes(&lookups))
             }

@@ -46,8 +46,8 @@ const NATIVE: &[Rule] = &[
     rule("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread"], &[]),
     rule("Tokio worker", &["tokio::runtime::scheduler::multi_thread::worker::Context::park*"], &[]),
     rule("Node worker", &["worker>uv_cond_wait"], &[]),
-    rule("PostgreSQL", &["ReadCommand", "SocketBackend"], &[]),
-    rule("PostgreSQL", &["WalWriterMain", "CheckpointerMain", "BackgroundWriterMain", "AutoVacLauncherMain", "PgArchiverMain", "ApplyLauncherMain", "LogicalLauncherMain", "SysLoggerMain", "IoWorkerMain"], &["event loop", "poll"]),
+    rule("PostgreSQL", &["PostmasterMain"], &["event loop", "poll"]),
+    rule("PostgreSQL", &["WalWriterMain", "CheckpointerMain", "BackgroundWriterMain", "AutoVacLauncherMain", "StartAutoVacLauncher", "PgArchiverMain", "ApplyLauncherMain", "LogicalLauncherMain", "SysLoggerMain", "IoWorkerMain"], &["PostgreSQL latch"]),
 ];
 
 /// Kernel names (comm) of a JVM's own threads, for a libjvm without symbols. A name that ends with `*` is a prefix.
@@ -166,7 +166,8 @@ mod tests {
         let task = [timer, java("com.example.Task.run"), java("java.net.SocketInputStream.read")];
         assert_eq!(of(&task, "socket read"), None);
         assert_eq!(of(&[native("CheckpointerMain"), native("pg_fsync")], "disk sync"), None);
-        assert_eq!(of(&[native("CheckpointerMain")], "event loop").as_deref(), Some("PostgreSQL"));
+        assert_eq!(of(&[native("CheckpointerMain")], "PostgreSQL latch").as_deref(), Some("PostgreSQL"));
+        assert_eq!(of(&[native("PostmasterMain"), native("PostgresMain")], "PostgreSQL lock"), None);
         let launcher = [native("JLI_Launch"), native("CallJavaMainInNewThread")];
         assert_eq!(of(&launcher, "thread join").as_deref(), Some("JVM thread"));
         assert_eq!(of(&launcher, "disk read"), None);

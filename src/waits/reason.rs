@@ -43,6 +43,23 @@ const USER_ROWS: &[Row] = &[
 /// A lock or a condition of the JVM's own.
 const JVM_LOCK: &str = "JVM lock";
 
+/// Of waits for a futex or for events, in PostgreSQL: a reason, and the user functions that show it. A backend waits for
+/// all things by the same few functions. Rows above count before rows below. The names of locks are those of
+/// `pg_stat_activity`.
+const POSTGRESQL_ROWS: &[Row] = &[
+    ("PostgreSQL lock", &["ProcSleep"]),
+    ("PostgreSQL LWLock", &["LWLockAcquire", "LWLockAcquireOrWait", "LWLockWaitForVar"]),
+    ("PostgreSQL replication", &["SyncRepWaitForLSN"]),
+    ("timer", &["pg_sleep", "pg_usleep"]),
+    ("condition variable", &["ConditionVariableSleep", "ConditionVariableTimedSleep"]),
+    (LATCH, &["WaitLatch", "WaitLatchOrSocket"]),
+    ("socket write", &["secure_write"]),
+    ("socket read", &["NextCopyFrom", "NextCopyFromRawFields", "CopyFrom"]),
+];
+
+/// What wakes a process of PostgreSQL.
+const LATCH: &str = "PostgreSQL latch";
+
 /// Where compiled or interpreted code of Java enters HotSpot. Functions of Java above such a call do not wait: a thread
 /// can run `LockSupport.park` and ask for a compilation, which waits for a lock of the compiler.
 const ENTRIES: &[&str] = &[
@@ -59,7 +76,7 @@ const ROWS: &[Row] = &[
     ("stopped", &["do_signal_stop", "do_jobctl_trap", "ptrace_stop", "ptrace_do_notify"]),
     ("frozen", &["do_freezer_trap", "__refrigerator", "cgroup_enter_frozen"]),
     ("userfaultfd", &["handle_userfault"]),
-    ("FUSE", &["request_wait_answer", "fuse_simple_request", "__fuse_simple_request"]),
+    ("FUSE", &["request_wait_answer", "fuse_get_req", "fuse_chan_send", "fuse_simple_request", "__fuse_simple_request"]),
     ("network file system", &["rpc_wait_bit_killable", "nfs4_wait_clnt_recover", "nfs_wait_bit_killable", "wait_for_response", "netfs_wait_for_read"]),
     ("memory reclaim", &["try_to_free_pages", "try_to_free_mem_cgroup_pages", "do_try_to_free_pages", "mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high", "reclaim_throttle", "shrink_node", "throttle_direct_reclaim", "mem_cgroup_oom_synchronize"]),
     ("write throttling", &["balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags", "wbt_wait"]),
@@ -74,7 +91,7 @@ const ROWS: &[Row] = &[
     ("timer", &["do_nanosleep", "hrtimer_nanosleep", "common_nsleep", "__x64_sys_clock_nanosleep", "__arm64_sys_clock_nanosleep", "timerfd_read", "timerfd_read_iter", "msleep", "msleep_interruptible", "usleep_range_state"]),
     ("event loop", &["do_epoll_wait", "ep_poll", "__x64_sys_epoll_wait", "do_epoll_pwait"]),
     ("io_uring worker", &["io_sq_thread", "io_wq_worker", "io_wqe_worker"]),
-    ("io_uring", &["io_cqring_wait", "io_cqring_wait_schedule"]),
+    ("io_uring", &["__do_sys_io_uring_enter", "io_cqring_wait", "io_cqring_wait_schedule"]),
     ("accept", &["inet_csk_accept", "inet_csk_wait_for_connect", "do_accept", "__sys_accept4", "unix_accept", "vsock_accept"]),
     ("connect", &["inet_stream_connect", "__inet_stream_connect", "inet_wait_for_connect", "unix_stream_connect", "__sys_connect", "vsock_connect"]),
     ("poll", &["do_sys_poll", "do_poll", "do_select", "core_sys_select", "do_pselect", "poll_schedule_timeout"]),
@@ -89,8 +106,8 @@ const ROWS: &[Row] = &[
     ("signal", &["do_sigtimedwait", "sigsuspend", "__x64_sys_rt_sigsuspend", "__arm64_sys_rt_sigsuspend", "__x64_sys_pause", "__ia32_sys_pause", "__arm64_sys_pause", "__do_sys_pause", "signalfd_read", "signalfd_dequeue", "signalfd_read_iter"]),
     ("System V semaphore", &["do_semtimedop", "__do_semtimedop"]),
     ("message queue", &["do_msgrcv", "do_msgsnd", "wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"]),
-    ("process exit", &["exit_mm", "coredump_wait", "zap_other_threads", "de_thread", "exit_notify"]),
-    ("RCU", &["synchronize_rcu", "synchronize_srcu", "__wait_rcu_gp", "rcu_barrier", "wait_rcu_exp_gp", "synchronize_rcu_expedited"]),
+    ("process exit", &["exit_mm", "coredump_wait", "zap_other_threads", "de_thread", "begin_new_exec", "exit_notify"]),
+    ("RCU", &["synchronize_rcu", "synchronize_rcu_normal", "synchronize_srcu", "__synchronize_srcu", "__wait_rcu_gp", "rcu_barrier", "wait_rcu_exp_gp", "synchronize_rcu_expedited"]),
     ("disk", &["io_schedule", "io_schedule_timeout", "submit_bio_wait", "blk_mq_get_tag", "rq_qos_wait", "bit_wait_io", "blk_io_schedule", "folio_wait_bit_common", "folio_wait_bit", "wait_on_page_bit_common", "__folio_lock", "__lock_page", "blk_execute_rq", "folio_wait_writeback", "wait_on_page_writeback", "out_of_line_wait_on_bit"]),
     ("kernel mutex", &["__mutex_lock", "__mutex_lock_slowpath", "mutex_lock", "mutex_lock_killable", "mutex_lock_interruptible", "__mutex_lock_killable_slowpath", "__mutex_lock_interruptible_slowpath", "__ww_mutex_lock", "rt_mutex_slowlock", "__rt_mutex_slowlock", "rt_mutex_lock"]),
     ("kernel rwsem", &["rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "percpu_rwsem_wait", "down_read", "down_write", "down_read_killable", "down_write_killable", "__percpu_down_read"]),
@@ -175,6 +192,11 @@ pub(super) fn of(frames: &[Arc<Frame>], thread: WaitingThread<'_>) -> Arc<str> {
     let row = kernel().filter_map(|frame| TABLE.get(plain(&frame.name)).copied()).min();
     if let Some(row) = row {
         let reason = ROWS[row].0;
+        if [FUTEX, "event loop", "poll"].contains(&reason)
+            && let Some(reason) = of_postgresql(frames)
+        {
+            return reason.into();
+        }
         return if reason == FUTEX { of_lock(of_futex(frames), thread.lock).into() } else { reason.into() };
     }
     let innermost = kernel().map(|frame| plain(&frame.name)).find(|name| !SHARED.contains(name));
@@ -196,8 +218,15 @@ pub(super) fn of_queued(state: ThreadState) -> Option<&'static str> {
 
 /// Every reason but those that name a kernel function.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    let rows = USER_ROWS.iter().chain(ROWS).map(|(reason, _)| *reason);
+    let rows = USER_ROWS.iter().chain(POSTGRESQL_ROWS).chain(ROWS).map(|(reason, _)| *reason);
     rows.chain([CPU, QUOTA, HIDDEN, UNKNOWN])
+}
+
+/// What a process of PostgreSQL waits for; `None` for other programs, and for its waits for clients.
+fn of_postgresql(frames: &[Arc<Frame>]) -> Option<&'static str> {
+    frames.iter().find(|frame| &*frame.name == "PostmasterMain")?;
+    let has = |functions: &[&str]| frames.iter().any(|frame| functions.contains(&&*frame.name));
+    POSTGRESQL_ROWS.iter().find(|(_, functions)| has(functions)).map(|(reason, _)| *reason)
 }
 
 /// What a wait for a futex is, by the user functions above it.
@@ -273,6 +302,23 @@ mod tests {
         ];
         assert_eq!(reason(&fault), "page fault");
         assert_eq!(reason(&["do_writepages", "blk_mq_get_tag", "io_schedule"]), "disk");
+    }
+
+    #[test]
+    fn waits_of_postgresql_differ_by_what_the_backend_waits_for() {
+        let of = |user: &[&str]| {
+            let user = user.iter().map(|name| Frame::named(Kind::Native, *name));
+            let kernel = Frame::named(Kind::Kernel, "do_epoll_wait");
+            let frames: Vec<_> = user.chain([kernel]).map(Arc::new).collect();
+            let thread =
+                WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
+            super::of(&frames, thread).to_string()
+        };
+        let lock = ["PostmasterMain", "LockAcquireExtended", "ProcSleep", "WaitLatch", "WaitEventSetWait"];
+        assert_eq!(of(&lock), "PostgreSQL lock");
+        assert_eq!(of(&["PostmasterMain", "CheckpointerMain", "WaitLatch"]), LATCH);
+        assert_eq!(of(&["PostmasterMain", "pq_getbyte", "secure_read", "WaitEventSetWait"]), "event loop");
+        assert_eq!(of(&["main", "WaitLatch"]), "event loop", "another program");
     }
 
     #[test]

@@ -19,10 +19,16 @@ fn a_thread_that_waits_for_ever_is_in_each_window() {
         return;
     }
     // By a name of its own: other processes sleep, too.
-    let sleeper = scratch("waits-sleeper").join("sleeper");
+    let sleeper_dir = scratch("waits-sleeper");
+    let sleeper = sleeper_dir.join("sleeper");
     fs::copy("/bin/sleep", &sleeper).unwrap();
     let mut sleeper = Command::new(sleeper).arg("1000").spawn().unwrap();
-    let mut daemon = Daemon::start(&home("waits"), "events = [\"wall\"]");
+    // A shell that waits for its children, which wait for the timer.
+    let waiter = sleeper_dir.join("waiter");
+    fs::copy("/bin/sh", &waiter).unwrap();
+    let script = "while :; do /bin/sleep 0.05; done";
+    let mut waiter = Command::new(waiter).args(["-c", script]).spawn().unwrap();
+    let mut daemon = Daemon::start(&home("waits"), "events = [\"wall\"]\nwakers = true");
     daemon.wait_for_windows(1);
     let waits = Folded::parse(&daemon.api("/profile?seconds=4&event=wait&format=folded").text());
     let of_sleep = waits.count(|stack| stack[0] == "sleeper") as f64;
@@ -30,8 +36,19 @@ fn a_thread_that_waits_for_ever_is_in_each_window() {
     assert!((2.0 * HZ..=9.0 * HZ).contains(&of_sleep), "{of_sleep}\n{}", waits.top(9));
     let leaf = waits.count(|stack| stack[0] == "sleeper" && stack.last().unwrap() == "[wait: timer]") as f64;
     assert_eq!(leaf, of_sleep, "{}", waits.top(9));
+    let of_children =
+        waits.keep(|stack| stack[0] == "waiter" && stack.iter().any(|f| f == "[wait: child process]"));
+    let ended = of_children.keep(|stack| stack.iter().any(|frame| frame == "--"));
+    let by_child = ended.share(|stack| stack.last().unwrap() == "sleep_[w]");
+    assert!(
+        ended.total() > 200 && by_child > 0.95,
+        "{by_child} of {}\n{}",
+        ended.total(),
+        of_children.top(9)
+    );
     assert_eq!(waits.count(|stack| stack[0] == "native" && stack.last().unwrap().starts_with("[idle")), 0);
-    let sleeping = Folded::parse(&daemon.api("/profile?seconds=2&reason=time*&format=folded").text());
+    let sleeping =
+        Folded::parse(&daemon.api("/profile?seconds=2&reason=time*&format=folded").text()).without_wakers();
     assert!(sleeping.count(|stack| stack[0] == "sleeper") as f64 > HZ, "{}", sleeping.top(9));
     assert_eq!(sleeping.share(|stack| stack.last().unwrap() == "[wait: timer]"), 1.0, "{}", sleeping.top(9));
     let running = Folded::parse(&daemon.api("/profile?seconds=2&state=running&format=folded").text());
@@ -49,6 +66,8 @@ fn a_thread_that_waits_for_ever_is_in_each_window() {
     }
     assert!(daemon.metrics().contains("event_samples_total{event=\"wait\",result=\"kept\"}"));
     assert_eq!(daemon.end(Signal::TERM), Some(0), "{}", daemon.said());
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    for program in [&mut sleeper, &mut waiter] {
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
 }

@@ -2,13 +2,11 @@
  * Each thread and each child process waits for ever in one way, and is named after it. Prints a line `without NAME` for
  * each way that this host does not have. Ends with its parent; its children end with it.
  */
-#define _GNU_SOURCE
+#include "reasons.h"
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,12 +24,8 @@
 #include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include "target.h"
 
 static const char *dir;
-
-static void name(const char *of) { prctl(PR_SET_NAME, of); }
 
 static void read_for_ever(int fd)
 {
@@ -196,16 +190,11 @@ static void *in_terminal(void *unused)
 	int terminal = posix_openpt(O_RDWR | O_NOCTTY);
 
 	name("terminal");
+	if (terminal < 0)
+		without("terminal");
 	if (!grantpt(terminal) && !unlockpt(terminal))
 		read_for_ever(open(ptsname(terminal), O_RDWR | O_NOCTTY));
 	return unused;
-}
-
-static void without(const char *of)
-{
-	printf("without %s\n", of);
-	fflush(stdout);
-	pause();
 }
 
 static void *in_io_uring(void *unused)
@@ -280,7 +269,6 @@ int main(int argc, char **argv)
 		in_pipe_read, in_socket_write, in_socket_read, in_accept, in_connect, in_poll, in_epoll, in_terminal,
 		in_io_uring, in_userfaultfd, in_vfork, in_wait,
 	};
-	pthread_t thread;
 
 	if (argc < 2)
 		return 1;
@@ -288,10 +276,7 @@ int main(int argc, char **argv)
 	queue = msgget(IPC_PRIVATE, 0600);
 	semaphore = semget(IPC_PRIVATE, 1, 0600);
 	stop_traced();
-	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++)
-		pthread_create(&thread, NULL, ways[i], NULL);
-	ready();
-	getchar();
+	wait_in(ways, sizeof(ways) / sizeof(*ways));
 	msgctl(queue, IPC_RMID, NULL);
 	semctl(semaphore, 0, IPC_RMID);
 	return 0;

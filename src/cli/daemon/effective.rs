@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 const DEFAULTS: &str = r#"
 frequency = 19.0
 events = ["cpu"]
+wakers = false
 event-count = 1000
 window = "10s"
 max-cpu = 0.5

@@ -106,6 +106,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         hz,
         events: events(options.events.as_deref().unwrap_or(&[]))?,
         idle_frames: options.idle_frames.unwrap_or_default(),
+        wakers: given("wakers", options.wakers)?,
         one_in: given("event-count", options.event_count)?.max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
         budget: BudgetLimits { cpu: percent / 100.0, memory: space("max-memory", options.max_memory)? },

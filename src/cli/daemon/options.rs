@@ -77,6 +77,9 @@ pub(super) struct Options {
     /// Threads that wait below this function are idle (comma-separated); * matches any text.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Sampling")]
     pub(super) idle_frames: Option<Vec<String>>,
+    /// Put the stack that ended a wait on top of the wait's own stack [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Sampling")]
+    pub(super) wakers: Option<bool>,
     /// Take one sample for each N events, for all events but cpu and wait [default: 1000].
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(super) event_count: Option<u64>,

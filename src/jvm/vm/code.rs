@@ -19,6 +19,7 @@ use super::heaps::CodeHeaps;
 use super::interpreted::{ClassQuery, Interpreted, MethodQuery};
 use super::layout::VmLayout;
 use super::lock_classes::LockClasses;
+use super::lock_owners;
 use super::methods::MethodReader;
 use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
@@ -178,6 +179,12 @@ impl<M: Memory> VmCode<M> {
     /// The names of the Java threads with these ids, which are those of the JVM's own PID namespace; raw text.
     pub fn thread_names(&mut self, numbers: &[u32]) -> Vec<Option<String>> {
         self.thread_names.of(&self.memory, &self.layout, numbers)
+    }
+
+    /// For each of these threads, the thread that has the monitor that it enters still; ids as in
+    /// [`thread_names`](Self::thread_names).
+    pub fn owners_of(&self, waiters: &[u32]) -> Vec<Option<u32>> {
+        lock_owners::owners_of(&self.memory, &self.layout, waiters)
     }
 
     /// Whether the result for an address differs between `from` and `to`.

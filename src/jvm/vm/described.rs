@@ -9,8 +9,8 @@ use super::layout::{
 use super::loaders::ClassLinks;
 use super::locks;
 use super::tables::FieldTables;
-use super::thread_names;
 use super::unloads::{PerfData, Unloads};
+use super::{lock_owners, thread_names};
 use crate::jvm::memory::{Memory, Nonsense};
 use crate::jvm::version::JavaVersion;
 use crate::jvm::vm_structs::{Field, VmStructs};
@@ -113,7 +113,7 @@ impl VmLayout {
         let tables = FieldTables(VmStructs::read(
             memory,
             base,
-            &[FIELDS, thread_names::FIELDS, locks::FIELDS],
+            &[FIELDS, thread_names::FIELDS, locks::FIELDS, lock_owners::FIELDS],
             TYPES,
         )?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;

@@ -218,6 +218,31 @@ pub(super) struct Locks {
     /// The masks of ZGC's pointers, without and with generations.
     pub(super) plain_colours: Option<Colours>,
     pub(super) shifted_colours: Option<Colours>,
+    pub(super) owners: LockOwners,
+}
+
+/// How the owner of a monitor leads to a thread; offsets in a `JavaThread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LockOwners {
+    pub(super) stack: Option<StackPlace>,
+    /// The number that a monitor has for its owner (JDK 24 and later).
+    pub(super) id: Option<u64>,
+    pub(super) lock_stack: Option<LockStack>,
+}
+
+/// The stack of a thread: its end, and its size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StackPlace {
+    pub(super) base: u64,
+    pub(super) size: u64,
+}
+
+/// The objects that a thread has locked without a monitor (JDK 21 and later): the first one, and a half word with the
+/// offset of their end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LockStack {
+    pub(super) first: u64,
+    pub(super) top: u64,
 }
 
 /// ZGC's pointers to the masks of colours.

@@ -3,6 +3,7 @@
 //! → `parkBlocker` → class (`runtime/objectMonitor.hpp`, `runtime/javaThread.hpp`; JDK 8 to 25).
 
 use super::layout::{Colours, Locks, Narrow, VmLayout};
+use super::lock_owners::lock_owners;
 use super::tables::FieldTables;
 use crate::jvm::inspection::Flags;
 use crate::jvm::memory::{Memory, Nonsense};
@@ -57,6 +58,7 @@ pub(super) fn locks(tables: &FieldTables) -> Result<Locks, Nonsense> {
         is_busy: tables.first(&BUSY)?,
         plain_colours: plain.or_else(|_| colours(GLOBALS, "_ZAddressGoodMask", "_ZAddressBadMask")).ok(),
         shifted_colours: colours(GLOBALS, "_ZPointerLoadGoodMask", "_ZPointerLoadBadMask").ok(),
+        owners: lock_owners(tables),
     })
 }
 

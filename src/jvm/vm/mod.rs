@@ -20,6 +20,7 @@ mod interpreted;
 mod layout;
 mod loaders;
 mod lock_classes;
+mod lock_owners;
 mod locks;
 mod looks;
 #[cfg(any(test, fuzzing))]

@@ -207,7 +207,7 @@ impl ThreadNames {
 
 impl Threads {
     /// Addresses of the `JavaThread`s that exist now.
-    fn list<M: Memory>(&self, memory: &M) -> Result<Vec<u64>, Nonsense> {
+    pub(super) fn list<M: Memory>(&self, memory: &M) -> Result<Vec<u64>, Nonsense> {
         match self.list {
             List::Array { list, length, threads } => {
                 let at = memory.word(list)?;
@@ -234,7 +234,7 @@ impl Threads {
         }
     }
 
-    fn number<M: Memory>(&self, memory: &M, thread: u64) -> Result<u32, Nonsense> {
+    pub(super) fn number<M: Memory>(&self, memory: &M, thread: u64) -> Result<u32, Nonsense> {
         let os_thread = memory.word(thread.checked_add(self.os_thread).ok_or(Nonsense)?)?;
         let mut number = [0; 4];
         memory.read_all(os_thread.checked_add(self.number).ok_or(Nonsense)?, &mut number)?;

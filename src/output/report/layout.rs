@@ -40,6 +40,19 @@ pub(super) fn bytes(n: u64) -> String {
     }
 }
 
+/// A length of time with three digits and a unit: `1.23 s`, `45.6 ms`, `789 us`.
+pub(super) fn duration(ns: u64) -> String {
+    let (unit, name) = match ns {
+        0..1_000 => return format!("{ns} ns"),
+        1_000..1_000_000 => (1e3, "us"),
+        1_000_000..1_000_000_000 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    let number = ns as f64 / unit;
+    let places = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.places$} {name}")
+}
+
 /// Characters, the unit of columns.
 fn width(text: &str) -> usize {
     text.chars().count()
@@ -160,7 +173,7 @@ pub(super) fn base_name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{ColumnAlignment, bytes, cut, cut_middle, percent, share, table, thousands, wrap};
+    use super::{ColumnAlignment, bytes, cut, cut_middle, duration, percent, share, table, thousands, wrap};
 
     #[test]
     fn numbers() {
@@ -172,6 +185,13 @@ mod tests {
         assert_eq!(percent(0, 0), "-");
         assert_eq!(share(1.0), "100.0 %");
         assert_eq!([7, 2048, 5 << 20].map(bytes), ["7 B", "2 KiB", "5.0 MiB"]);
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        let shown = [5, 999, 1_000, 12_345, 789_000, 1_500_000, 4_321_000_000, 7_200_000_000_000];
+        let words = ["5 ns", "999 ns", "1.00 us", "12.3 us", "789 us", "1.50 ms", "4.32 s", "7200 s"];
+        assert_eq!(shown.map(duration), words);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The report's section on waiting time.
 
 use super::detail::Detail;
-use super::layout::{ColumnAlignment, percent, table, thousands};
+use super::layout::{ColumnAlignment, duration, percent, table, thousands};
 use crate::profile::report::EventReport;
 
 /// Waiting time by state, by reason, by Java lock, and by rule of idleness; empty for other events.
@@ -31,7 +31,14 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
     lines.extend(table(columns, &states, detail.width));
     let busy: u64 = waits.reasons.iter().map(|row| row.samples).sum();
     let reasons = waits.reasons.iter().map(|row| {
-        [thousands(row.samples), percent(row.samples, busy), row.state.name().to_owned(), row.reason.clone()]
+        [
+            thousands(row.samples),
+            percent(row.samples, busy),
+            thousands(row.waits),
+            duration(row.longest_ns),
+            row.state.name().to_owned(),
+            row.reason.clone(),
+        ]
     });
     let idle: u64 = waits.idle.iter().map(|row| row.samples).sum();
     let rules =
@@ -39,17 +46,29 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
     let columns = [
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Right("share"),
+        ColumnAlignment::Right("waits"),
+        ColumnAlignment::Right("longest"),
         ColumnAlignment::Left("state"),
         ColumnAlignment::Rest("waits for"),
     ];
     lines.extend(cut(table(columns, &reasons.collect::<Vec<_>>(), detail.width), detail.rows));
     let locks = waits.locks.iter().map(|row| {
         let owner = row.owner.clone().unwrap_or_else(|| "-".to_owned());
-        [thousands(row.samples), percent(row.samples, busy), row.reason.clone(), owner, row.class.clone()]
+        [
+            thousands(row.samples),
+            percent(row.samples, busy),
+            thousands(row.waits),
+            duration(row.longest_ns),
+            row.reason.clone(),
+            owner,
+            row.class.clone(),
+        ]
     });
     let columns = [
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Right("share"),
+        ColumnAlignment::Right("waits"),
+        ColumnAlignment::Right("longest"),
         ColumnAlignment::Left("waits for"),
         ColumnAlignment::Left("owner"),
         ColumnAlignment::Rest("lock"),
@@ -90,7 +109,13 @@ mod tests {
         let report = WaitReport {
             states: vec![WaitState { state, ns: 1_234_560_000_000, samples: 9 }],
             untimed: 3,
-            reasons: vec![WaitReason { state, reason: "lock".into(), samples: 5 }],
+            reasons: vec![WaitReason {
+                state,
+                reason: "lock".into(),
+                samples: 5,
+                waits: 2,
+                longest_ns: 12_345_678,
+            }],
             idle: vec![IdleRule { rule: "event loop".into(), samples: 4 }],
             locks: [("monitor", Some("worker-1"), 3), ("park", None, 2)]
                 .map(|(reason, owner, samples)| WaitLock {
@@ -98,13 +123,16 @@ mod tests {
                     class: format!("a.{reason}"),
                     owner: owner.map(str::to_owned),
                     samples,
+                    waits: 1_234,
+                    longest_ns: 2_000_000_000,
                 })
                 .to_vec(),
         };
         let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
         for part in [
             "1,234.5 s",
-            "sleeping  lock",
+            "       5  100.0 %      2  12.3 ms  sleeping  lock",
+            "1,234   2.00 s",
             "event loop",
             "monitor    worker-1  a.monitor",
             "park       -         a.park",

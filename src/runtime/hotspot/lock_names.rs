@@ -72,11 +72,21 @@ fn owners(
     asked: &BTreeSet<LockOwner>,
     raw: bool,
 ) -> HashMap<LockOwner, Arc<str>> {
+    let waiters = asked.iter().filter_map(|owner| match owner {
+        LockOwner::OfWaiter(waiter) => Some(*waiter),
+        _ => None,
+    });
+    let waiters: Vec<u32> = waiters.collect();
+    let holders =
+        if waiters.is_empty() { Vec::new() } else { world.symbolizer.jvms().owners_of(process, &waiters) };
+    let holders: HashMap<u32, u32> =
+        waiters.into_iter().zip(holders).filter_map(|(waiter, holder)| Some((waiter, holder?))).collect();
     let own_ids: Vec<(LockOwner, u32)> = asked
         .iter()
         .filter_map(|&owner| match owner {
             LockOwner::Waker(tid) => Some((owner, number(process.tgid, tid)?)),
             LockOwner::Holder(own) => Some((owner, own)),
+            LockOwner::OfWaiter(waiter) => Some((owner, *holders.get(&waiter)?)),
         })
         .collect();
     let numbers: Vec<u32> = own_ids.iter().map(|(_, own)| *own).collect();
@@ -88,7 +98,9 @@ fn owners(
         let of_kernel = || {
             let tid = match owner {
                 LockOwner::Waker(tid) => tid,
-                LockOwner::Holder(_) => *tids.get_or_insert_with(|| tids_of(process.tgid)).get(&own)?,
+                LockOwner::Holder(_) | LockOwner::OfWaiter(_) => {
+                    *tids.get_or_insert_with(|| tids_of(process.tgid)).get(&own)?
+                }
             };
             let name = procfs::read(&format!("/proc/{}/task/{tid}/comm", process.tgid)).ok()?;
             Some(comm::text(name.trim_ascii_end())).filter(|name| name != SAFEPOINTS)

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdout, Stdio};
 
 use anyhow::{Context, ensure};
+use testkit::reasons::{LEAVES, LOCK_LEAVES, mistakes};
 
 use super::super::profiler;
 use super::super::program::{native, path};
@@ -73,26 +74,71 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
         ensure!(share > 0.9, "{share} of {function} by {waker}:\n{}", profile.folded.within(function).top(5));
         found.figure(waker, share);
     }
-    found.figure("hung", hung()?);
+    found.figure("hung", hung_and_waiting()?);
     Ok(found)
 }
 
+/// Where programs put their files.
+const FILES: &str = "/tmp/reasons";
 /// Calls of the program whose thread waits for ever.
 const LEVELS: usize = 40;
 
-/// The share of whole stacks in the waits of a thread that hangs.
-fn hung() -> anyhow::Result<f64> {
-    let mut target = native("hung").arg(LEVELS.to_string()).stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(target.stdout.take().context("no output")?).read_line(&mut line)?;
-    ensure!(line == "ready\n", "the program said {line}");
-    let recorded = profiler::record(&["-e", "wait", "-F", "99", "-d", "2", "-p", &target.id().to_string()]);
-    target.kill().and_then(|()| target.wait())?;
-    let stacks = recorded?.folded.within("wait_for_ever");
+/// Threads whose waits are not over: one has a deep stack, the others wait in one way each. Returns the share of whole
+/// stacks in the waits of the first one.
+fn hung_and_waiting() -> anyhow::Result<f64> {
+    fs::create_dir_all(FILES)?;
+    let mut targets = [
+        Waiting::start("hung", &LEVELS.to_string())?,
+        Waiting::start("reasons", FILES)?,
+        Waiting::start("lock_reasons", FILES)?,
+    ];
+    let pids = targets.each_ref().map(|target| target.child.id().to_string()).join(",");
+    let args = ["-e", "wait", "--idle", "--per-thread", "--raw-threads", "--children", "-F", "99", "-d", "2"];
+    let profile = profiler::record(&[&args[..], &["-p", &pids]].concat())?;
+    let periods = 2e9 / profile.report["accounts"]["period_ns"].as_f64().context("no period")?;
+    for (target, leaves) in targets[1..].iter_mut().zip([&LEAVES[..], &LOCK_LEAVES]) {
+        let mistakes = mistakes(&profile.folded, leaves, &target.end()?, periods);
+        ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    }
+    targets[0].end()?;
+    let stacks = profile.folded.within("wait_for_ever");
     let is_whole = |frames: &[String]| frames.iter().filter(|frame| *frame == "level").count() == LEVELS + 1;
     ensure!(stacks.total() > 150, "{} samples of the thread", stacks.total());
     ensure!(stacks.count(is_whole) == stacks.total(), "{}", stacks.top(3));
     Ok(stacks.count(|frames| frames.iter().any(|frame| frame == "begin")) as f64 / stacks.total() as f64)
+}
+
+/// A program whose threads wait until its standard input ends.
+struct Waiting {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    lines: Vec<String>,
+}
+
+impl Waiting {
+    /// Starts the program, and waits until it prints `ready`.
+    fn start(name: &str, argument: &str) -> anyhow::Result<Waiting> {
+        let mut command = native(name);
+        let mut child = command.arg(argument).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(child.stdout.take().context("no output")?);
+        let mut waiting = Waiting { child, output, lines: Vec::new() };
+        while waiting.lines.last().is_none_or(|line| line != "ready") {
+            let mut line = String::new();
+            ensure!(waiting.output.read_line(&mut line)? > 0, "{name} said only {:?}", waiting.lines);
+            waiting.lines.push(line.trim_end().to_owned());
+        }
+        Ok(waiting)
+    }
+
+    /// Ends the program; returns all lines that it printed.
+    fn end(&mut self) -> anyhow::Result<Vec<String>> {
+        self.child.kill().and_then(|()| self.child.wait())?;
+        let mut lines = std::mem::take(&mut self.lines);
+        for line in self.output.by_ref().lines() {
+            lines.push(line?);
+        }
+        Ok(lines)
+    }
 }
 
 /// Nanoseconds that the program measured in each function.

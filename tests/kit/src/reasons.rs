@@ -1,0 +1,74 @@
+//! Programs whose threads and child processes each wait for ever in one way, and are named after it.
+
+use super::folded::Folded;
+
+/// Thread and leaf of `reasons.c`. With `--idle`, a thread that waits for work has the rule in its leaf.
+pub const LEAVES: [(&str, &str); 23] = [
+    ("flock", "[wait: file lock]"),
+    ("eventfd", "[wait: eventfd]"),
+    ("inotify", "[wait: file events]"),
+    ("timerfd", "[wait: timer]"),
+    ("signalfd", "[wait: signal]"),
+    ("sigwait", "[wait: signal]"),
+    ("paused", "[wait: signal]"),
+    ("msgrcv", "[wait: message queue]"),
+    ("semop", "[wait: System V semaphore]"),
+    ("pipe write", "[wait: pipe write]"),
+    ("pipe read", "[wait: pipe read]"),
+    ("socket write", "[wait: socket write]"),
+    ("socket read", "[wait: socket read]"),
+    ("accept", "[idle: accept]"),
+    ("connect", "[wait: connect]"),
+    ("poll", "[wait: poll]"),
+    ("epoll", "[idle: event loop]"),
+    ("terminal", "[wait: terminal]"),
+    ("io_uring", "[wait: io_uring]"),
+    ("userfaultfd", "[wait: userfaultfd]"),
+    ("vfork", "[blocked: child process]"),
+    ("wait", "[wait: child process]"),
+    ("traced", "[wait: stopped]"),
+];
+
+/// The same of `lock_reasons.c`.
+pub const LOCK_LEAVES: [(&str, &str); 13] = [
+    ("mutex", "[wait: mutex]"),
+    ("condition", "[wait: condition variable]"),
+    ("rwlock read", "[wait: read-write lock]"),
+    ("rwlock write", "[wait: read-write lock]"),
+    ("semaphore", "[wait: semaphore]"),
+    ("barrier", "[wait: barrier]"),
+    ("join", "[wait: thread join]"),
+    ("futex", "[wait: futex]"),
+    ("file position", "[blocked: kernel mutex]"),
+    ("file content", "[blocked: kernel rwsem]"),
+    ("rcu", "[blocked: RCU]"),
+    ("fuse", "[blocked: FUSE]"),
+    ("exec", "[blocked: process exit]"),
+];
+
+/// What is wrong in a profile by thread (`--per-thread --raw-threads --idle`), a line for each thread: each thread but
+/// those of the lines `without NAME` waits most of the `periods` of the run, with its leaf. A thread that was woken may also
+/// wait for a CPU. A libc without symbols does not show some functions: those waits are a `futex`.
+pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], periods: f64) -> Vec<String> {
+    let lacks: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("without ")).collect();
+    let there = leaves.iter().filter(|(thread, _)| !lacks.contains(thread));
+    let mistake = |(thread, leaf): &(&str, &str)| {
+        let name = format!("[{thread} tid=");
+        let own = folded.keep(|frames| {
+            frames.get(1).is_some_and(|frame| frame.starts_with(&name))
+                && frames.last().unwrap() != "[runnable]"
+        });
+        let is_hidden = |frames: &[String]| {
+            ["semaphore", "join"].contains(thread)
+                && !frames.iter().any(|f| f.contains("sem_wait") || f.contains("pthread_"))
+        };
+        let with = own.count(|frames| {
+            let last = frames.last().unwrap();
+            last == leaf || (last == "[wait: futex]" && is_hidden(frames))
+        });
+        let is_good = own.total() as f64 >= 0.5 * periods && with as f64 >= 0.9 * own.total() as f64;
+        let (all, top) = (own.total(), own.top(3));
+        (!is_good).then(|| format!("{thread}: {with} of {all} are {leaf}, in {periods} periods\n{top}"))
+    };
+    there.filter_map(mistake).collect()
+}
