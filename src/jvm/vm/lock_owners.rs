@@ -123,3 +123,93 @@ impl<M: Memory> MonitorsOfJvm<'_, M> {
         self.memory.word(at.checked_add(offset).ok_or(Nonsense)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::List;
+    use super::super::made::{BASE, FakeMemory, LIBRARY};
+    use super::*;
+
+    /// The threads of this test, 256 bytes each, with ids from 1 on; a monitor, its object's handle, and the object.
+    const THREAD: u64 = 0xf_0000;
+    const OS_THREAD: u64 = 0xf_1000;
+    const LIST: u64 = 0xf_2000;
+    const MONITOR: u64 = 0xf_3000;
+    const HANDLE: u64 = 0xf_3100;
+    const OBJECT: u64 = BASE + 0xf_4000;
+
+    /// A JVM with three threads. The first one enters the monitor.
+    fn jvm(owners: LockOwners) -> (FakeMemory, VmLayout) {
+        let bytes = FakeMemory::made();
+        bytes.library("17.0.1+1", true);
+        bytes.threads(true);
+        let mut layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
+        let locks = layout.locks.as_mut().unwrap();
+        locks.owners = owners;
+        let Some(Threads { list: List::Array { list, length, threads }, .. }) = layout.threads else {
+            panic!("this JVM has a list of threads")
+        };
+        bytes.word(list - BASE, BASE + LIST);
+        bytes.half(LIST + length, 3);
+        bytes.word(LIST + threads, BASE + LIST + 0x100);
+        for nr in 0..3 {
+            bytes.word(LIST + 0x100 + nr * 8, BASE + THREAD + nr * 0x100);
+            bytes.word(THREAD + nr * 0x100, BASE + OS_THREAD + nr * 8);
+            bytes.half(OS_THREAD + nr * 8, u32::try_from(nr).unwrap() + 1);
+        }
+        bytes.word(THREAD + 16, BASE + MONITOR);
+        bytes.word(MONITOR + 64, BASE + HANDLE);
+        bytes.word(HANDLE, OBJECT);
+        (bytes, layout)
+    }
+
+    /// The owner of the monitor with this word, as the first thread sees it.
+    fn owner(jvm: &(FakeMemory, VmLayout), word: u64) -> Option<u32> {
+        jvm.0.word(MONITOR + 72, word);
+        owners_of(&&jvm.0, &jvm.1, &[1, 2, 9])[0]
+    }
+
+    const OLD: LockOwners =
+        LockOwners { stack: Some(StackPlace { base: 32, size: 40 }), id: None, lock_stack: None };
+    const NEW: LockOwners =
+        LockOwners { stack: OLD.stack, id: Some(48), lock_stack: Some(LockStack { first: 64, top: 56 }) };
+
+    #[test]
+    fn an_owner_is_a_thread_or_a_place_on_its_stack() {
+        let old = jvm(OLD);
+        assert_eq!(owner(&old, BASE + THREAD + 0x200), Some(3));
+        assert_eq!(owner(&old, BASE + THREAD), None, "itself");
+        assert_eq!((owner(&old, 0), owner(&old, ANONYMOUS)), (None, None));
+        old.0.word(THREAD + 0x100 + 32, 0x7000);
+        old.0.word(THREAD + 0x100 + 40, 0x1000);
+        let of = |word| owner(&old, word);
+        assert_eq!([of(0x5fff), of(0x6000), of(0x6fff), of(0x7000)], [None, Some(2), Some(2), None]);
+    }
+
+    #[test]
+    fn an_owner_is_a_number_or_has_the_object_on_its_lock_stack() {
+        let new = jvm(NEW);
+        new.0.word(THREAD + 0x200 + 48, 77);
+        assert_eq!((owner(&new, 77), owner(&new, 78)), (Some(3), None));
+        assert_eq!(owner(&new, 0), None, "two threads have no number");
+        assert_eq!(owner(&new, ANONYMOUS), None, "no lock stack has the object");
+        new.0.word(THREAD + 0x100 + 64 + 8, OBJECT);
+        new.0.half(THREAD + 0x100 + 56, 64 + 8);
+        assert_eq!(owner(&new, ANONYMOUS), None, "above the top of the lock stack");
+        new.0.half(THREAD + 0x100 + 56, 64 + 16);
+        assert_eq!(owner(&new, ANONYMOUS), Some(2));
+        new.0.half(THREAD + 0x100 + 56, u32::MAX);
+        assert_eq!(owner(&new, ANONYMOUS), Some(2), "a top that is a lie");
+    }
+
+    #[test]
+    fn a_thread_that_enters_no_monitor_has_no_owner() {
+        let new = jvm(NEW);
+        new.0.word(MONITOR + 72, 77);
+        new.0.word(THREAD + 0x200 + 48, 77);
+        assert_eq!(owners_of(&&new.0, &new.1, &[2, 9, 1]), [None, None, Some(3)]);
+        let (bytes, layout) = new;
+        let without = VmLayout { locks: None, ..layout };
+        assert_eq!(owners_of(&&bytes, &without, &[1]), [None]);
+    }
+}

@@ -301,6 +301,7 @@ fn ask(code: &mut VmCode<&FakeMemory>) -> usize {
     assert_eq!(interpreted.len(), asked.len());
     let threads = code.thread_names(&[NUMBER, NUMBER + 1]);
     assert_eq!(threads.len(), 2);
+    assert_eq!(code.owners_of(&[NUMBER, NUMBER + 1]).len(), 2);
     let classes = code.class_names(&methods.map(|method| ClassQuery { class: method + 0x400, at }));
     assert_eq!(classes.len(), 2);
     answers.iter().filter(|answer| answer.frames.is_ok()).count()
