@@ -108,7 +108,7 @@ step_release() {
         "$(release_binary "$AARCH64")"
 }
 
-step_fuzz() { fuzz/run.sh 4; }
+step_fuzz() { fuzz/run.sh 3; }
 
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
 # file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, filter, hiccup, jdks, native, paired, pointers, programs, rivals, scaling, sinks, soak, tables, timeline, waits
+from . import bystander, convert, difference, filter, hiccup, jdks, live, native, page, paired, pointers, programs, rivals, scaling, sinks, soak, tables, timeline, waits
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -23,9 +23,10 @@ PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "
 # Parts that only `--part` selects, because they take long: the daemon's cost in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes, what waiting time costs.
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
-DAEMON = [SOAK, "bystander", "filter", SINKS, "timeline"]
+LIVE, DIFF, PAGE = "live", "diff", "page"
+DAEMON = [SOAK, LIVE, "bystander", "filter", SINKS, "timeline"]
 WAITS = "waits"
-ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS]
+ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, DIFF, PAGE]
 # Parts that profile a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
 # What the comparison with async-profiler needs to prove anything: samples, and a program that is large enough.
@@ -51,16 +52,16 @@ def main():
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
-    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, and of the waits [3]")
+    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, and of each side of diff [3]")
     parser.add_argument("--before", metavar="BINARY", help="with --part paired or sinks: what is compared with")
-    parser.add_argument("--minutes", type=int, default=30, help="of the soak [30]; 480 before a release")
-    parser.add_argument("--jvms", type=int, default=20, help="of the soak [20]")
+    parser.add_argument("--minutes", type=int, default=30, help="of the soak, and twice of the part live [30]; 480 before a release")
+    parser.add_argument("--jvms", type=int, default=20, help="of the parts soak and live [20]")
     parser.add_argument("--keep", help="directory for all profiles [a temporary one, deleted]")
     args = parser.parse_args()
     if bool({PAIRED, SINKS} & set(args.part or [])) != bool(args.before):
         parser.error("--before BINARY goes with --part paired or sinks")
     cache = Cache()
-    if not {*DAEMON, "native", "tables", WAITS}.issuperset(args.part or PARTS):
+    if not {*DAEMON, "native", "tables", WAITS, PAGE}.issuperset(args.part or PARTS):
         cache.fill()
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(args.keep or temporary).resolve()
@@ -104,10 +105,16 @@ class Bench:
             timeline.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
         if WAITS in self.parts:
             waits.measure(self, found[0])
+        if PAGE in self.parts:
+            page.measure(self)
+        if DIFF in self.parts:
+            difference.measure(self, found[0])
         if SINKS in self.parts:
             sinks.measure(self, pathlib.Path(self.args.before).resolve())
         if SOAK in self.parts:
             soak.measure(self.ours.binary, self.work, self.figures, found[0], self.args.minutes, self.args.jvms)
+        if LIVE in self.parts:
+            live.measure(self.ours.binary, self.work, self.figures, found[0], self.args.minutes, self.args.jvms)
         if "native" in self.parts:
             self.figures.heading(f"native programs at {max(self.rates)} Hz")
             native.measure(self.ours, self.work, self.figures, max(self.rates), self.args.seconds)

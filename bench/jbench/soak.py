@@ -97,10 +97,10 @@ def bundle(work):
 class Daemon:
     """A daemon that is measured from outside."""
 
-    def __init__(self, binary, work, *more):
+    def __init__(self, binary, work, *more, api="off"):
         self.work = work
         command = [binary, "daemon", "--directory", work / "data", "--metrics", f"unix:{work}/metrics.sock"]
-        command += ["--api", "off", "--kill-switch", work / "stop", *more]
+        command += ["--api", api, "--kill-switch", work / "stop", *more]
         self.log = open(work / "daemon.log", "w", encoding="utf-8")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 

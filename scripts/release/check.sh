@@ -93,15 +93,21 @@ older_deb() {
 
 in_root() { chroot "$WORK/root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 
-deb() {
-    local lower=$CACHE/jdk-roots/21 settings=$WORK/root/etc/jbpf-prof/settings.toml
+# $WORK/root: a root file system of Debian. Nothing is written to that of other tests.
+debian_root() {
+    local lower=$CACHE/jdk-roots/21
     "$REPO/scripts/jdk-roots.sh" 21
-    mkdir "$WORK"/{root,layers}
-    # Nothing is written to the root file system of other tests. An overlay cannot stand on an overlay.
+    mkdir -p "$WORK"/{root,layers}
+    # An overlay cannot stand on an overlay.
     mount -t tmpfs -o size=256m tmpfs "$WORK/layers"
     mkdir "$WORK/layers"/{upper,work}
     mount -t overlay -o "lowerdir=$lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/work" overlay "$WORK/root"
     umount --lazy "$WORK/layers"
+}
+
+deb() {
+    local settings=$WORK/root/etc/jbpf-prof/settings.toml
+    debian_root
     older_deb
     mkdir "$WORK/root/packages"
     cp "$WORK/older.deb" "jbpf-prof_${VERSION}_amd64.deb" "$WORK/root/packages/"
@@ -143,14 +149,26 @@ rpm_package() {
     [ "$("$root/usr/bin/jbpf-prof" -V)" = "jbpf-prof $VERSION" ]
     cmp "$root/usr/bin/jbpf-prof" "$X86_64"
     rm -r "$root"
-    # A root file system without a shell: the scripts, which only speak to systemd, are left out.
-    mkdir "$root"
-    quietly rpm --root "$root" --install --nodeps --noscripts "$file"
+    # The scripts of the package run with the shell of Debian. No package of Debian is in the database of rpm: --nodeps.
+    debian_root
+    root=$WORK/root
+    quietly rpm --root "$root" --install --nodeps "$file"
+    [ "$(in_root jbpf-prof -V)" = "jbpf-prof $VERSION" ]
+    # `rpm --verify` prints the files that differ.
+    [ -z "$(rpm --root "$root" --verify --nodeps jbpf-prof)" ] || die "the installed files differ from the package"
     echo 'frequency = 7' >"$root/etc/jbpf-prof/settings.toml"
-    quietly rpm --root "$root" --upgrade --replacepkgs --nodeps --noscripts "$file"
+    quietly rpm --root "$root" --upgrade --replacepkgs --nodeps "$file"
     [ "$(cat "$root/etc/jbpf-prof/settings.toml")" = 'frequency = 7' ] || die "the upgrade replaced changed settings"
-    quietly rpm --root "$root" --erase --noscripts jbpf-prof
-    [ ! -e "$root/usr/bin/jbpf-prof" ] && [ "$(cat "$root/etc/jbpf-prof/settings.toml.rpmsave")" = 'frequency = 7' ]
+    quietly rpm --root "$root" --erase jbpf-prof
+    [ "$(cat "$root/etc/jbpf-prof/settings.toml.rpmsave")" = 'frequency = 7' ]
+    rm "$root/etc/jbpf-prof/settings.toml.rpmsave"
+    local left
+    left=$(find "$root" -xdev -name '*jbpf-prof*' -not -type d)
+    [ -z "$left" ] || die "the removal left $left"
+    umount "$root"
+    if have rpmlint; then
+        rpmlint --config "$REPO/deploy/packages/rpmlint.toml" "$file" >"$WORK/rpmlint" || { cat "$WORK/rpmlint"; return 1; }
+    fi
 }
 
 image() {

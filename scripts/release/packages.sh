@@ -4,6 +4,7 @@
 # A file of deploy/packages with its placeholders replaced.
 filled() {
     sed -e "s|@VERSION@|$VERSION|" -e "s|@DEB_ARCH@|${deb_arch:-}|" -e "s|@SIZE@|${size:-}|" -e "s|@TREE@|${tree:-}|" -e "s|@LEVEL@|$LEVEL|" \
+        -e "s|@DATE@|$(date --utc --date="@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')|" \
         "deploy/packages/$1"
 }
 

@@ -117,6 +117,7 @@ async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()>
         state: Arc::clone(state),
         guard: Guard::new(config.token_file.clone()),
         profiles: Semaphore::new(config.concurrent_profiles),
+        first_events: Semaphore::new(1),
     });
     for (address, surface) in [(&config.metrics, Surface::Metrics), (&config.api, Surface::Profiles)] {
         if let Some(address) = address {

@@ -147,7 +147,7 @@ impl WindowStore {
     }
 
     pub(super) fn path(&self, span: Span) -> PathBuf {
-        self.directory.join(format!("{:015}-{:07}{EXTENSION}", span.start_ms, span.length_ms))
+        self.directory.join(file_stem(span) + EXTENSION)
     }
 
     pub(super) fn kept(&self) -> StoreTotals {
@@ -179,7 +179,13 @@ fn parse_name(name: &str) -> Option<Span> {
         let fine = (1..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
         if fine { digits.parse().ok() } else { None }
     };
-    Some(Span { start_ms: number(start)?, length_ms: number(length)? })
+    let span = Span { start_ms: number(start)?, length_ms: number(length)? };
+    // A file with another name for the same time could be listed, but neither read nor removed.
+    (file_stem(span) == name).then_some(span)
+}
+
+fn file_stem(span: Span) -> String {
+    format!("{:015}-{:07}", span.start_ms, span.length_ms)
 }
 
 #[cfg(test)]
@@ -208,14 +214,15 @@ mod tests {
             store.add(&window(start, 100), 40_000).unwrap();
         }
         assert_eq!(starts(&store), [20_000, 20_001, 30_000], "nothing is written over");
-        for junk in [".000000000020000-0010000.pb.gz.0011.tmp", "note.txt", "1-x.pb.gz"] {
+        for junk in [".000000000020000-0010000.pb.gz.0011.tmp", "note.txt", "1-x.pb.gz", "25000-10000.pb.gz"]
+        {
             fs::write(directory.join(junk), "junk").unwrap();
         }
         let again = WindowStore::open(&directory, LIMITS).unwrap();
         assert_eq!(starts(&again), starts(&store));
         assert_eq!(again.kept(), StoreTotals { windows: 3, bytes: 300, removed: 0, lost: 0 });
         let left = fs::read_dir(&directory).unwrap().count();
-        assert_eq!(left, 5, "what is not ours stays");
+        assert_eq!(left, 6, "what is not ours stays");
         assert_eq!(again.list(29_999, 30_001).len(), 3, "20,001 ends at 30,001");
         assert_eq!(again.list(40_000, 50_000).len(), 0);
     }

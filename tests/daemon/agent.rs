@@ -24,14 +24,14 @@ struct Logs {
 }
 
 /// A pod: its cgroup, and its log directory on the node.
-struct Pod {
-    group: Group,
+pub(crate) struct Pod {
+    pub(crate) group: Group,
     _logs: Logs,
 }
 
 impl Pod {
     /// `name` has the form `NAMESPACE_NAME`.
-    fn make(pods: &Group, name: &str, uid: &str) -> Pod {
+    pub(crate) fn make(pods: &Group, name: &str, uid: &str) -> Pod {
         let all = Path::new("/var/log/pods");
         let logs = Logs { pod: all.join(format!("{name}_{uid}")), alone: !all.exists() };
         fs::create_dir_all(&logs.pod).unwrap();

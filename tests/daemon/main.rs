@@ -7,6 +7,7 @@ mod collector;
 mod deploy;
 mod ended;
 mod mounted;
+mod page;
 mod push;
 mod receiver;
 mod run;

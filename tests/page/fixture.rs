@@ -73,7 +73,11 @@ pub fn rows() -> Vec<Row> {
     let price = |line| frame(Kind::JavaInlined, "Shop.price", line);
     let again = [frame(Kind::JavaInterpreted, "Shop.slow", 30), frame(Kind::Java, "Shop.run", 11)];
     let system_call = frame(Kind::Kernel, "do_syscall_64", 0);
-    let lock = [frame(Kind::Kernel, "futex_wait", 0), frame(Kind::Wait, "[wait: lock]", 0)];
+    let futex = frame(Kind::Kernel, "futex_wait", 0);
+    let monitor = [futex.clone(), frame(Kind::Wait, "[wait: monitor Shop$Cache]", 0)];
+    let waker = ["--", "Shop.unlock", "worker"].map(|name| frame(Kind::Waker, name, 0));
+    let woken = [&monitor[..], &waker].concat();
+    let park = [futex, frame(Kind::Wait, "[wait: park Shop$Queue]", 0)];
     let recursion = [(); 3].map(|()| frame(Kind::Native, "recurse", 0));
     let disk = [frame(Kind::Native, "work", 0), frame(Kind::Blocked, "[blocked: disk read]", 0)];
     let mut rows = Vec::new();
@@ -90,8 +94,9 @@ pub fn rows() -> Vec<Row> {
     for second in 0..SECONDS {
         add(second, Event::Cpu, bash(&recursion), running, 2 + u64::from(second));
     }
-    add(1, Event::Wait, java("main", 8, &lock), ThreadState::Sleeping, 40);
-    add(2, Event::Wait, java("worker", 9, &lock), ThreadState::Sleeping, 44);
+    add(1, Event::Wait, java("main", 8, &monitor), ThreadState::Sleeping, 40);
+    add(3, Event::Wait, java("main", 8, &woken), ThreadState::Sleeping, 9);
+    add(2, Event::Wait, java("worker", 9, &park), ThreadState::Sleeping, 44);
     add(4, Event::Wait, bash(&disk), ThreadState::Blocked, 12);
     rows
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use jbpf_prof::output::Look;
 use jbpf_prof::profile::report::{JvmReport, NameSource};
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile, RunReport};
-use jbpf_prof::sample::Event;
+use jbpf_prof::sample::{Event, LockKind, ThreadState};
+use jbpf_prof::waits::{LockView, WaitFilter, WaitView};
 use serde_json::{Value, json};
 use testkit::browser::{self, Browser};
 use testkit::java::{Jdk, Program};
@@ -218,13 +219,71 @@ fn samples_are_selected_by_process_thread_event_and_reason() {
     page.value("document.getElementById('event-1').click()");
     let waits: Vec<Row> = rows().into_iter().filter(|row| row.event == Event::Wait).collect();
     assert_eq!(shown_functions(&mut page), functions(&waits, Event::Wait));
-    choose(&mut page, "Reason", "[wait: lock]");
-    let locks: Vec<Row> = waits.iter().filter(|row| row.has("[wait: lock]")).cloned().collect();
-    assert_eq!(shown_functions(&mut page), functions(&locks, Event::Wait));
-    choose(&mut page, "Reason", "[wait: lock]");
+    // Also with a waker above the wait.
+    let locks: Vec<Row> = waits.iter().filter(|row| row.has("[wait: monitor ")).cloned().collect();
+    assert!(locks.iter().any(|row| row.has("Shop.unlock")));
+    for (facet, value) in [("Reason", "monitor"), ("Java lock", "Shop$Cache")] {
+        choose(&mut page, facet, value);
+        assert_eq!(shown_functions(&mut page), functions(&locks, Event::Wait), "{facet}");
+        choose(&mut page, facet, value);
+    }
     choose(&mut page, "State", "blocked");
     let blocked: Vec<Row> = waits.into_iter().filter(|row| row.has("[blocked: disk read]")).collect();
     assert_eq!(shown_functions(&mut page), functions(&blocked, Event::Wait));
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+/// The words are those of `--state` and `--reason`, also where only the leaf has them, as in folded stacks.
+#[test]
+fn the_leaf_of_a_wait_has_state_reason_and_lock() {
+    if browser::is_missing() {
+        return;
+    }
+    let of_lock = |reason: &str| {
+        let lock = Some(LockView { class: "[Lshop.Cache;".into(), owner: None });
+        WaitView { cut: 0, reason: reason.into(), idle: None, lock }.leaf(ThreadState::Sleeping)
+    };
+    assert_eq!(LockKind::ALL.len(), 3, "the reasons of locks are as many as the kinds");
+    let mut cases = Vec::new();
+    for reason in ["monitor", "Object.wait", "park"] {
+        WaitFilter::default().add_reason(&format!("{reason} x.Y")).unwrap();
+        cases.push((of_lock(reason), ["sleeping", reason, "[Lshop.Cache;"]));
+    }
+    for (kind, name, wanted) in [
+        (Kind::Native, "[wait: monitor x.Y]", ["running", "", ""]),
+        (Kind::Wait, "[wait: monitor]", ["sleeping", "monitor", ""]),
+        (Kind::Wait, "[wait: in park_me]", ["sleeping", "in park_me", ""]),
+        (Kind::Wait, "[idle: thread pool]", ["sleeping", "thread pool", ""]),
+        (Kind::Blocked, "[blocked: disk read]", ["blocked", "disk read", ""]),
+        (Kind::Queued, "[runnable]", ["runnable", "CPU", ""]),
+        (Kind::Queued, "[throttled]", ["throttled", "quota", ""]),
+    ] {
+        cases.push((Frame::named(kind, name), wanted));
+    }
+    let mut profile = Profile::new();
+    for (at, (leaf, _)) in cases.iter().enumerate() {
+        let stack = [Frame::named(Kind::Native, format!("f{at}")), leaf.clone()].map(Arc::new);
+        profile.add(&Labels::default(), &stack, 1, 0);
+    }
+    let accounts = profile.accounts_mut(Event::Cpu);
+    (accounts.ticks, accounts.kept) = (cases.len() as u64, cases.len() as u64);
+    let home = scratch("leaves");
+    let file = home.join("page.html");
+    fixture::write(&profile, &file, &Look::default());
+    let mut page = Browser::start(&home, 1200, 800);
+    page.open(&file, "", READY);
+    let words = "(({ profile, selection }) => [...profile.keyNode].map((node, key) => [profile.nameOf(profile.symbol[profile.parent[node]]), \
+                 ['state', 'reason', 'lock'].map((name) => selection.dimensions.find((one) => one.name === name)) \
+                 .map((one) => one.values[one.ofKey[key]])]))(jbpfProf)";
+    let shown: BTreeMap<String, [String; 3]> =
+        serde_json::from_value::<Vec<(String, [String; 3])>>(page.value(words))
+            .unwrap()
+            .into_iter()
+            .collect();
+    assert_eq!(shown.len(), cases.len());
+    for (at, (leaf, wanted)) in cases.iter().enumerate() {
+        assert_eq!(shown[&format!("f{at}")], *wanted, "{}", leaf.name);
+    }
     assert_eq!(page.complaints, [""; 0]);
 }
 

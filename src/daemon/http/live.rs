@@ -28,7 +28,7 @@ pub(super) async fn live(server: &Server, query: Option<&str>, hang_up: &HangUp)
     let wanted =
         Wanted { samples: SampleQuery::default(), format: &page::DOCUMENT, window_ms: state.window_ms() };
     // The semaphore is never closed.
-    let _permit = server.profiles.acquire().await;
+    let _permit = server.first_events.acquire().await;
     match tokio::task::spawn_blocking(move || make(&paths, &wanted)).await {
         Ok(Ok(document)) => body.response(event(FeedChange::Whole, last, &document.unwrap_or_default())),
         Ok(Err(error)) => say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),

@@ -14,6 +14,9 @@ pub(in crate::daemon) struct Server {
     pub(in crate::daemon) guard: Guard,
     /// Permits for profiles that are made at the same time.
     pub(in crate::daemon) profiles: Semaphore,
+    /// The permit for the first event of a live page. Pages that are opened at the same time wait for each other: each such
+    /// event takes several megabytes while it is made.
+    pub(in crate::daemon) first_events: Semaphore,
 }
 
 impl Server {

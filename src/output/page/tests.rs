@@ -184,3 +184,16 @@ fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+/// A seed that is not read any more would leave the fuzz target with nothing to change.
+#[test]
+fn the_seeds_of_the_fuzz_target_are_read() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/page");
+    let mut events = 0;
+    for file in std::fs::read_dir(directory).unwrap() {
+        let profile = super::read::document(&std::fs::read(file.unwrap().path()).unwrap()).unwrap();
+        profile.check().unwrap();
+        events += profile.views().iter().filter(|view| view.total().count > 0).count();
+    }
+    assert_eq!(events, 3);
+}

@@ -2,6 +2,8 @@
 
 /** @import {FeedEvent} from "./feed.js" */
 /** @import {Range} from "./selection.js" */
+/** @import {ProfileRequest} from "./bar.js" */
+import { DaemonBar, MINUTE } from "./bar.js";
 import { Profile, unpack } from "./data.js";
 import { byId, element } from "./dom.js";
 import { Feed, Refusal, Server } from "./feed.js";
@@ -11,10 +13,6 @@ import { Growing } from "./growing.js";
 const [EVERY, PAUSE] = [900, 4];
 /** A page that shows more columns than this many times its range loads the range anew. */
 const MOST = 2;
-const [MINUTE, DAY] = [60, 86_400];
-const RANGES = [[5 * MINUTE, "5 minutes"], [15 * MINUTE, "15 minutes"], [60 * MINUTE, "hour"]];
-/** Times to compare with, seconds before. */
-const BEFORE = [[0, "the time before"], [3600, "an hour before"], [DAY, "the day before"], [7 * DAY, "the week before"]];
 
 /**
  * @typedef {{of: "run"|"daemon", window_ms: number, token: boolean}} ServerFacts
@@ -33,7 +31,8 @@ export class Live {
     this.growing = new Growing();
     /** @type {Feed|null} */
     this.feed = null;
-    this.seconds = 5 * MINUTE;
+    /** @type {DaemonBar|null} */
+    this.daemon = null;
     this.paused = false;
     this.ended = false;
     this.pressed = false;
@@ -66,25 +65,11 @@ export class Live {
     this.bar = element("span", { class: "bar" }, this.state, this.pause);
     byId("live").append(this.bar, this.form);
     byId("live").hidden = false;
-    if (this.facts.of === "daemon") this.buildDaemon();
-  }
-
-  buildDaemon() {
-    const choices = (/** @type {any[][]} */ list) => list.map(([value, text]) => element("option", { value }, text));
-    this.back = element("button", { type: "button", id: "back", hidden: true, click: () => this.start() }, "Back to live");
-    this.range = element("select", { id: "past", change: (event) => this.choose(Number(event.target.value)) }, ...choices(RANGES));
-    this.length = element("input", { type: "number", id: "length", min: 1, max: 300, value: 10 });
-    this.before = element("select", { id: "before", "aria-label": "Compare with" }, ...choices(BEFORE));
-    this.reach = element("span", { id: "reach" });
-    this.progress = element("progress", { id: "progress", max: 1, hidden: true, "aria-label": "Progress" });
-    /** @type {HTMLElement} */ (this.bar).append(
-      this.back,
-      element("label", {}, "Last ", this.range),
-      element("form", { class: "bar", submit: (event) => this.profileNow(event) },
-        element("button", { id: "now" }, "Profile now"), element("label", {}, " for ", this.length, " s")),
-      element("form", { class: "bar", submit: (event) => this.compare(event) },
-        element("button", { id: "compare" }, "Compare"), element("label", {}, " with ", this.before)),
-      this.progress, this.reach);
+    if (this.facts.of !== "daemon") return;
+    this.daemon = new DaemonBar({
+      past: () => this.start(), live: () => this.start(), profile: (request) => this.profileNow(request), compare: () => this.compare(),
+    });
+    this.bar.append(...this.daemon.parts);
   }
 
   /** @param {string} why */
@@ -109,12 +94,12 @@ export class Live {
   start() {
     this.leave();
     this.say("connecting …");
-    if (this.back) this.back.hidden = true;
+    if (this.daemon) this.daemon.back.hidden = true;
     if (this.pause) this.pause.hidden = false;
     this.setPaused(false);
-    const path = this.facts.of === "daemon" ? `live?seconds=${this.seconds}` : "live";
+    const path = this.daemon ? `live?seconds=${this.daemon.seconds}` : "live";
     this.feed = new Feed(this.server, path, { event: (event) => this.take(event), failed: (error) => this.failed(error) });
-    if (this.facts.of === "daemon") this.showReach();
+    this.showReach();
   }
 
   /** Ends the feed and what the user asked for before. */
@@ -123,7 +108,7 @@ export class Live {
     this.feed = null;
     this.job.abort();
     this.job = new AbortController();
-    if (this.progress) this.progress.hidden = true;
+    if (this.daemon) this.daemon.progress.hidden = true;
   }
 
   /** @param {unknown} error */
@@ -139,7 +124,8 @@ export class Live {
     this.changed = true;
     this.ended = change === "end";
     if (this.ended && this.pause) this.pause.hidden = true;
-    if (this.facts.of === "daemon" && change === "increment" && this.growing.columns * this.facts.window_ms > MOST * 1000 * this.seconds) {
+    this.daemon?.offer(this.growing.containers, this.growing.events);
+    if (this.daemon && change === "increment" && this.growing.columns * this.facts.window_ms > MOST * 1000 * this.daemon.seconds) {
       // The daemon has the range anew, and the page forgets what is older.
       this.start();
     } else this.plan();
@@ -191,12 +177,6 @@ export class Live {
     state.classList.remove("on");
   }
 
-  /** @param {number} seconds */
-  choose(seconds) {
-    this.seconds = seconds;
-    this.start();
-  }
-
   /**
    * The stored windows: begin of the first and end of the last one, in seconds since 1970.
    * @returns {Promise<[number, number]|null>}
@@ -206,47 +186,37 @@ export class Live {
     return windows.length === 0 ? null : [windows[0].from, windows[windows.length - 1].to];
   }
 
-  /** Says how far the stored windows reach, and offers only what they have. */
   async showReach() {
+    if (this.daemon === null) return;
     try {
       const span = await this.stored();
-      const reach = span === null ? 0 : span[1] - span[0];
-      for (const option of this.before?.options ?? []) {
-        const back = Number(option.value) || this.seconds;
-        option.disabled = reach < back;
-      }
-      if (this.reach && span !== null) this.reach.textContent = `stored since ${new Date(span[0] * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}`;
+      if (span !== null) this.daemon.showReach(...span);
     } catch {
       // The feed says what is wrong with the connection.
     }
   }
 
-  /** @param {Event} event */
-  async profileNow(event) {
-    event.preventDefault();
-    const seconds = Number(/** @type {HTMLInputElement} */ (this.length).value);
-    this.begin(`profiling for ${seconds} s …`);
+  /** @param {ProfileRequest} request */
+  async profileNow({ seconds, query, text }) {
+    const progress = this.begin(`profiling: ${text} …`);
     const began = performance.now();
-    const progress = /** @type {HTMLProgressElement} */ (this.progress);
     // The answer comes behind the end of a window.
     const expected = 1000 * seconds + this.facts.window_ms;
     const step = setInterval(() => (progress.value = Math.min(1, (performance.now() - began) / expected)), 200);
     await this.ask(async (signal) => {
-      const read = await this.fetched(`profile?seconds=${seconds}&format=document`, signal);
+      const read = await this.fetched(`profile?${query}&format=document`, signal);
       this.growing = new Growing();
       this.growing.add(read);
-      this.result(`a profile of ${seconds} s`, null);
+      this.result(`a profile of ${text}`, null);
     });
     clearInterval(step);
   }
 
-  /** @param {Event} event */
-  async compare(event) {
-    event.preventDefault();
-    const { seconds } = this;
+  async compare() {
+    const { seconds, secondsBefore, before } = /** @type {DaemonBar} */ (this.daemon);
     // No window may be in both times.
-    const back = Math.max(Number(this.before?.value), seconds + this.facts.window_ms / 1000);
-    const word = BEFORE.find(([value]) => value === Number(this.before?.value))?.[1];
+    const back = Math.max(secondsBefore, seconds + this.facts.window_ms / 1000);
+    const word = before.selectedOptions[0].text;
     this.begin("loading …");
     await this.ask(async (signal) => {
       const span = await this.stored();
@@ -261,16 +231,19 @@ export class Live {
     });
   }
 
-  /** @param {string} text */
+  /**
+   * Leaves the live profile for something that takes time.
+   * @param {string} text
+   * @returns {HTMLProgressElement}
+   */
   begin(text) {
+    const { back, progress } = /** @type {DaemonBar} */ (this.daemon);
     this.leave();
     this.say(text);
     if (this.pause) this.pause.hidden = true;
-    if (this.back) this.back.hidden = false;
-    if (this.progress) {
-      this.progress.hidden = false;
-      this.progress.removeAttribute("value");
-    }
+    back.hidden = progress.hidden = false;
+    progress.removeAttribute("value");
+    return progress;
   }
 
   /**
@@ -289,7 +262,7 @@ export class Live {
     } catch (error) {
       if (!signal.aborted) this.failed(error);
     }
-    if (!signal.aborted && this.progress) this.progress.hidden = true;
+    if (!signal.aborted && this.daemon) this.daemon.progress.hidden = true;
   }
 
   /**

@@ -1,6 +1,7 @@
 /** What is selected: an event, ranges of time, processes and other properties of samples; and its sums. */
 
 /** @import {Profile} from "./data.js" */
+import { waitsOf } from "./waits.js";
 
 /** How a key is excluded, if not by one dimension. */
 const [NONE, SEVERAL] = [-1, -2];
@@ -50,6 +51,8 @@ export function dimensions(profile) {
   };
   /** @param {(container: import("./data.js").Container) => string} of */
   const ofContainer = (of) => ofLabels((at) => (labels.container[at] < 0 ? "" : of(containers[labels.container[at]])));
+  const stateOf = ofLabels((at) => labels.state[at]);
+  const waitOf = waitsOf(profile);
   const all = [
     new Dimension("process", "Process", profile, ofLabels((at) => strings[labels.process[at]])),
     new Dimension("pid", "Process id", profile, ofLabels((at) => (labels.pid[at] ? `${labels.pid[at]} ${strings[labels.process[at]]}` : ""))),
@@ -58,11 +61,10 @@ export function dimensions(profile) {
     new Dimension("container", "Container", profile, ofContainer((one) => one.title)),
     new Dimension("pod", "Pod", profile, ofContainer((one) => (one.pod ? `${one.namespace}/${one.pod}` : ""))),
     new Dimension("namespace", "Namespace", profile, ofContainer((one) => one.namespace)),
-    new Dimension("state", "State", profile, ofLabels((at) => labels.state[at])),
-    new Dimension("reason", "Reason", profile, (key) => {
-      const node = profile.keyNode[key];
-      return node > 0 && profile.kindOf(node).wait ? profile.nameOf(profile.symbol[node]) : "";
-    }),
+    // Formats without labels have the state in the leaf only.
+    new Dimension("state", "State", profile, (key) => (stateOf(key) === "running" && waitOf(key).state) || stateOf(key)),
+    new Dimension("reason", "Reason", profile, (key) => waitOf(key).reason),
+    new Dimension("lock", "Java lock", profile, (key) => waitOf(key).lock),
   ];
   return all.filter((one) => one.values.length > 1);
 }

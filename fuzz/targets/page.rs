@@ -1,0 +1,24 @@
+//! The document of a page from an untrusted file: its accounts add up, and a page that is written of it has the same
+//! samples.
+#![no_main]
+
+use jbpf_prof::output::{Look, page};
+use jbpf_prof::profile::Profile;
+use jbpf_prof::sample::Event;
+use libfuzzer_sys::fuzz_target;
+
+fn totals(profile: &Profile) -> Vec<(Event, u64, u64)> {
+    let of = |event| {
+        let view = profile.of_event(event);
+        (event, view.total().count, view.accounts().shown())
+    };
+    Event::ALL.into_iter().map(of).collect()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(first) = page::read::document(data) else { return };
+    assert!(first.check().is_ok());
+    let Ok(packed) = page::packed(&first.views(), &Look::default()) else { panic!("a profile is not written") };
+    let Ok(second) = page::read::read(&mut &*packed) else { panic!("the own page is not read") };
+    assert!(totals(&first) == totals(&second));
+});

@@ -1,0 +1,149 @@
+//! The daemon's page in a real browser: its token, its controls, and what they bring.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use jbpf_prof::output::{self, Look, OutputTarget};
+use jbpf_prof::profile::samples::TimeSpan;
+use jbpf_prof::profile::{Frame, Kind, Labels, Profile};
+use jbpf_prof::sample::Event;
+use serde_json::json;
+use testkit::browser::{self, Browser};
+use testkit::cgroup::{Group, naming};
+use testkit::is_root;
+use testkit::native;
+use testkit::target::Target;
+
+use crate::agent::Pod;
+use crate::receiver::free_port;
+use crate::run::Daemon;
+use crate::{home, now_ms};
+
+/// True once samples are shown.
+const SHOWN: &str = "window.jbpfProf !== undefined";
+const MINUTE_MS: u64 = 60_000;
+const WINDOW_MS: u64 = 2000;
+/// Samples of a window of the past.
+const SAMPLES: u64 = 500;
+
+/// A stored window of the past, with one function.
+fn store(windows: &Path, start_ms: u64, function: &str) {
+    let mut profile = Profile::new();
+    let stack = [Frame::named(Kind::Process, "shop"), Frame::named(Kind::Native, function)].map(Arc::new);
+    profile.add(&Labels { pid: 7, process: "shop".into(), ..Labels::default() }, &stack, SAMPLES, 0);
+    let accounts = profile.accounts_mut(Event::Cpu);
+    (accounts.ticks, accounts.kept, accounts.period_ns) = (SAMPLES, SAMPLES, 10_101_010);
+    profile.span = TimeSpan { start_unix_ns: start_ms * 1_000_000, duration_ns: WINDOW_MS * 1_000_000 };
+    let file = windows.join(format!("{start_ms:015}-{WINDOW_MS:07}.pb.gz"));
+    output::write(&profile.views(), &OutputTarget::parse(&file, None).unwrap(), &Look::default()).unwrap();
+}
+
+fn live_state(page: &mut Browser, words: &str) {
+    page.wait_for(&format!("document.getElementById('live-state').textContent.includes({})", json!(words)));
+}
+
+fn click(page: &mut Browser, id: &str) {
+    page.value(&format!("document.getElementById({}).click()", json!(id)));
+}
+
+/// Chooses an option of a selection by its text.
+fn choose(page: &mut Browser, id: &str, text: &str) {
+    let option = format!(
+        "[...document.getElementById({}).options].find((one) => one.text === {})",
+        json!(id),
+        json!(text)
+    );
+    page.wait_for(&format!("{option} !== undefined"));
+    page.value(&format!("{option}.selected = true"));
+}
+
+/// Types a token into the form and sends it.
+fn enter(page: &mut Browser, token: &str) {
+    page.wait_for("document.activeElement?.id === 'token-text'");
+    page.type_text(token);
+    page.key("Enter", false);
+}
+
+#[test]
+fn the_page_profiles_a_pod_and_compares_with_the_time_before() {
+    if !is_root() || browser::is_missing() {
+        return;
+    }
+    let home = home("page");
+    let windows = home.join("data/windows");
+    fs::create_dir_all(&windows).unwrap();
+    let now = now_ms();
+    store(&windows, now - 7 * MINUTE_MS, "work_before");
+    store(&windows, now - 11 * MINUTE_MS, "work_long_before");
+    fs::write(home.join("token"), "right\n").unwrap();
+    let pods = Group::own(&naming(), "kubepods");
+    let pod = Pod::make(&pods, "shop_web-0", "0a1b2c3d-0000-1111-2222-33334444aaaa");
+    let _in_pod = Target::start(&mut pod.group.enter(&native::program("native")));
+    let port = free_port();
+    let settings = format!(
+        "api = \"127.0.0.1:{port}\"\ntoken-file = \"{}/token\"\nevents = [\"cpu\", \"context-switches\"]",
+        home.display()
+    );
+    let mut daemon = Daemon::start(&home, &settings);
+    daemon.wait("an open port", |_| TcpStream::connect(("127.0.0.1", port)).is_ok());
+
+    let mut page = Browser::start(&home, 1200, 800);
+    page.open_served(
+        &format!("http://127.0.0.1:{port}/"),
+        "document.getElementById('token')?.hidden === false",
+    );
+    enter(&mut page, "wrong");
+    page.wait_for("document.getElementById('token').textContent.includes('The token is not right.')");
+    assert_eq!(page.value("window.jbpfProf === undefined"), true, "no samples without the token");
+    enter(&mut page, "right");
+    live_state(&mut page, "live");
+    page.wait_for(SHOWN);
+    // Chromium reports the refused request itself.
+    let refused = std::mem::take(&mut page.complaints);
+    assert!(refused.iter().all(|one| one.contains("401 (Unauthorized)")), "{refused:?}");
+
+    assert_profiles_the_pod(&mut page);
+    click(&mut page, "back");
+    live_state(&mut page, "live");
+    assert_compares(&mut page);
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+fn assert_profiles_the_pod(page: &mut Browser) {
+    let rate = page.text("#facts");
+    assert!(rate.contains(" at 99 Hz"), "{rate}");
+    choose(page, "place", "pod shop/web-0");
+    choose(page, "event", "CPU time");
+    page.value("document.getElementById('length').value = 1");
+    click(page, "now");
+    live_state(page, "profiling: 1 s, pod shop/web-0, CPU time");
+    page.wait_for(
+        "!document.getElementById('progress').hidden && document.getElementById('progress').value > 0.1",
+    );
+    live_state(page, "a profile of 1 s, pod shop/web-0, CPU time");
+    let facts = page.value(
+        "(({ profile, shown }) => [profile.events.map((one) => one.name), profile.containers.map((one) => one.pod), \
+         [...profile.keyLabels].every((at) => profile.labels.container[at] === 0), shown.sums.whole > 50, \
+         document.getElementById('progress').hidden])(jbpfProf)",
+    );
+    assert_eq!(facts, json!([["cpu"], ["web-0"], true, true, true]));
+}
+
+fn assert_compares(page: &mut Browser) {
+    let disabled = page.value("[...document.getElementById('before').options].map((one) => one.disabled)");
+    assert_eq!(disabled, json!([false, true, true, true]), "only what is stored is offered");
+    click(page, "compare");
+    live_state(page, "the last 5 min against the time before");
+    // The time before has one window of the two, the time now what the daemon has sampled itself.
+    let own = |sums: &str| {
+        format!(
+            "[...{sums}.own].flatMap((own, node) => own > 0 ? [[jbpfProf.profile.nameOf(jbpfProf.profile.symbol[node]), own]] : [])"
+        )
+    };
+    assert_eq!(page.value(&own("jbpfProf.shown.base")), json!([["work_before", SAMPLES]]));
+    let now: Vec<(String, f64)> = serde_json::from_value(page.value(&own("jbpfProf.shown.sums"))).unwrap();
+    assert!(now.iter().any(|(name, own)| name.starts_with("burn") && *own > 50.0), "{now:?}");
+    assert!(now.iter().all(|(name, _)| !name.starts_with("work_")), "{now:?}");
+}
