@@ -13,6 +13,7 @@ pub mod nobody;
 pub mod otlp;
 pub mod packed;
 pub mod profiler;
+pub mod schema;
 pub mod spent;
 pub mod target;
 
