@@ -47,14 +47,14 @@ fn each_jdk_reads_every_sample_of_a_jvm() {
     let directory = scratch("jfr");
     let files = ["x.jfr", "x.folded"].map(|name| directory.join(name).to_str().unwrap().to_owned());
     let pid = target.pid().to_string();
-    let args = ["-e", "wall", "-F", "999", "-d", "2", "-p", &pid, "--report", "json"];
+    let args = ["-e", "wall", "--idle", "-F", "499", "-d", "2", "-p", &pid, "--report", "json"];
     let report = run(args.into_iter().chain(["-o", &files[0], "-o", &files[1]])).success().stdout;
     drop(target);
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report_problems(&report), Vec::<String>::new());
     let folded = Folded::parse(&std::fs::read_to_string(&files[1]).unwrap());
     let (cpu, wait) = (shown(&report), shown(&report["events"][0]));
-    assert!(cpu > 100 && cpu == folded.total() && wait > 0, "{cpu} {wait}");
+    assert!(cpu > 50 && cpu == folded.total() && wait > 0, "{cpu} {wait}");
 
     let readers = readers();
     assert!(!readers.is_empty(), "no JDK here has the tool");
@@ -63,12 +63,14 @@ fn each_jdk_reads_every_sample_of_a_jvm() {
         assert_eq!(count(&summary, "jdk.ExecutionSample"), cpu, "{summary}");
         assert_eq!(count(&summary, "jbpf.Wait"), wait, "{summary}");
         assert_eq!(count(&summary, "jbpf.Accounts"), 2, "{summary}");
-        let printed =
-            jfr(jdk, &directory, &["print", "--stack-depth", "64", "--events", "jdk.ExecutionSample"]);
+        let types = "jdk.ExecutionSample,jbpf.Wait";
+        let printed = jfr(jdk, &directory, &["print", "--stack-depth", "5", "--events", types]);
         assert_printed(&printed, &folded);
-        let waits = jfr(jdk, &directory, &["print", "--events", "jbpf.Wait"]);
-        let reasons = waits.matches("  reason = \"").count() as u64;
-        assert!(reasons == wait && waits.contains("  state = \"sleeping\""), "{reasons} of {wait}: {waits}");
+        let reasons = printed.matches("  reason = \"").count() as u64;
+        assert!(
+            reasons == wait && printed.contains("  state = \"sleeping\""),
+            "{reasons} of {wait}: {printed}"
+        );
         if jdk.version >= 21 {
             let view = jfr(jdk, &directory, &["view", "--width", "160", "hot-methods"]);
             assert_hot(&view, &folded);
@@ -89,7 +91,7 @@ fn count(summary: &str, of: &str) -> u64 {
     row.and_then(|row| row.split_whitespace().nth(1)).expect(summary).parse().unwrap()
 }
 
-/// Methods of which the folded stacks and the file have the same number of samples as leaf.
+/// The methods of the program that burn CPU time.
 const BURNS: [&str; 4] = ["burn10", "burn20", "burn30", "burn40"];
 
 fn leaves(folded: &Folded, method: &str) -> u64 {
@@ -106,14 +108,15 @@ fn leaves(folded: &Folded, method: &str) -> u64 {
 fn assert_printed(printed: &str, folded: &Folded) {
     let leaf =
         |event: &str| event.split_once("stackTrace = [").map(|(_, frames)| frames.trim_start().to_owned());
-    let leafs: Vec<String> = printed.split("jdk.ExecutionSample {").skip(1).filter_map(leaf).collect();
+    let events = printed.split("\n}\n").filter(|event| event.contains("jdk.ExecutionSample {"));
+    let stacks: Vec<String> = events.filter_map(leaf).collect();
     for method in BURNS {
         let with_line = format!("Shares.{method}() line: ");
-        let found = leafs.iter().filter(|frames| frames.starts_with(&with_line)).count() as u64;
+        let found = stacks.iter().filter(|frames| frames.starts_with(&with_line)).count() as u64;
         let right = leaves(folded, method);
-        assert!(found == right && right > 5, "{method}: {found}, and {right} are right");
+        assert!(found == right && right > 0, "{method}: {found}, and {right} are right");
     }
-    let called = leafs.iter().filter(|frames| {
+    let called = stacks.iter().filter(|frames| {
         let mut frames = frames.lines().map(str::trim);
         frames.any(|frame| frame.starts_with("Shares.burn40()"))
             && frames.next().is_some_and(|frame| frame.starts_with("Shares.round()"))
