@@ -325,12 +325,13 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         JfrFrame { method: self.names.marker(text), line: None, bci: None, kind: FrameType::Native }
     }
 
-    /// Writes the chunk and begins the next one at a time in nanoseconds since the begin of the profile.
+    /// Writes the chunk and begins the next one at a time in nanoseconds since the begin of the profile, or later:
+    /// Mission Control takes chunks with the same begin for one chunk.
     fn end_chunk(&mut self, at: u64) -> anyhow::Result<()> {
         let profile_unix_ns = self.view.span().start_unix_ns;
-        let time = ChunkTime { profile_unix_ns, begin: self.begin, end: at };
+        let time = ChunkTime { profile_unix_ns, begin: self.begin, end: at.max(self.begin + 1) };
         std::mem::take(&mut self.chunk).write(time, self.out).context("writing a JFR file")?;
-        self.begin = at;
+        self.begin = time.end;
         Ok(())
     }
 
