@@ -12,8 +12,11 @@ use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::report::{
     Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow, ThrottleTotals,
 };
+use jbpf_prof::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, UnknownReason};
-use jbpf_prof::sample::Event;
+use jbpf_prof::sample::{Event, ThreadState};
+use serde_json::{Value, json};
+use testkit::schema::report_problems;
 
 fn golden(name: &str, is: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -245,6 +248,49 @@ fn report_for_machines() {
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let back: RunReport = serde_json::from_value(object).unwrap();
     assert_eq!(back, run_report(&p));
+}
+
+#[test]
+fn the_report_follows_its_published_schema() {
+    let p = profile();
+    let mut run = run_report(&p);
+    let waits = WaitReport {
+        states: vec![WaitState { state: ThreadState::Blocked, ns: 5, samples: 1 }],
+        untimed: 1,
+        reasons: vec![WaitReason { state: ThreadState::Sleeping, reason: "lock".into(), samples: 2 }],
+        idle: vec![IdleRule { rule: "thread pool".into(), samples: 3 }],
+        locks: vec![WaitLock { reason: "park".into(), class: "a.B".into(), owner: None, samples: 2 }],
+    };
+    run.others = vec![EventReport { event: Event::Wait, waits: Some(waits), ..EventReport::default() }];
+    for names in [
+        NameSource::AgentAtStart,
+        NameSource::AgentDuringRun { ms: 1 },
+        NameSource::Off,
+        NameSource::Refused { label: "a".into(), hint: "b".into() },
+    ] {
+        run.jvms.push(JvmReport { names, ..JvmReport::default() });
+    }
+    let report: Value = serde_json::from_str(&report::json(&run, &p, true).unwrap()).unwrap();
+    assert_eq!(report_problems(&report), Vec::<String>::new());
+    for (place, wrong) in [
+        ("/schema", json!(2)),
+        ("/accounts/kept", json!(-1)),
+        ("/accounts/lost/0", json!(["ring full"])),
+        ("/jvms/0/names", json!("of the agent")),
+        ("/events/0/waits/states/0/state", json!("asleep")),
+        ("/tables_of/wait/functions", json!(null)),
+        ("/functions/0", json!({ "name": "f" })),
+        ("/cost/steady", json!({ "other": 1 })),
+    ] {
+        let mut report = report.clone();
+        *report.pointer_mut(place).unwrap() = wrong;
+        let problems = report_problems(&report);
+        let root = format!("/{}", place.split('/').nth(1).unwrap());
+        assert!(problems.iter().any(|problem| problem.starts_with(&root)), "{place}: {problems:?}");
+    }
+    let mut report = report;
+    report["new"] = json!(1);
+    assert_eq!(report_problems(&report), ["/new: the schema does not describe it"]);
 }
 
 /// Title, colour, place and width of each frame: the parts of a picture that jbpf-prof itself decides.

@@ -275,7 +275,7 @@ fn a_timeline_says_when() {
     let threads = timelines(&serde_json::from_slice(&json).unwrap());
 
     let shown: u64 = threads.values().flatten().map(|sample| sample.weight).sum();
-    let lost = accounts["lost"].as_array().unwrap().iter().map(|lost| lost["ticks"].as_u64().unwrap());
+    let lost = accounts["lost"].as_array().unwrap().iter().map(|lost| lost[1].as_u64().unwrap());
     assert_eq!(shown, accounts["kept"].as_u64().unwrap() + lost.sum::<u64>(), "{accounts}");
     let when = |name: &str, function: &str| {
         let own = threads[name].iter().filter(|sample| sample.stack.iter().any(|frame| frame == function));

@@ -10,6 +10,7 @@ pub mod file;
 pub mod firefox;
 pub mod folded;
 pub mod format;
+pub mod jfr;
 mod look;
 pub mod name;
 pub mod otlp;

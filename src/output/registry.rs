@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::destination::Destination;
 use super::format::Format;
-use super::{firefox, folded, page, pprof, svg};
+use super::{firefox, folded, jfr, page, pprof, svg};
 
 /// All formats. Input without magic bytes and extension is read as the first format whose files may begin with
 /// anything.
-pub static FORMATS: [&Format; 5] =
-    [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT, &firefox::FORMAT, &page::FORMAT];
+pub static FORMATS: [&Format; 6] =
+    [&svg::FORMAT, &folded::FORMAT, &pprof::FORMAT, &firefox::FORMAT, &page::FORMAT, &jfr::FORMAT];
 
 /// The error for a name or extension that belongs to no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

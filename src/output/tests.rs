@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
-use super::{Format, Look, OutputTarget, encode, folded, pprof, svg};
+use super::jfr::parsed::{Parsed, Value};
+use super::{Format, Look, OutputTarget, encode, folded, jfr, pprof, svg};
 use crate::profile::frame::is_clean;
 use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
@@ -45,6 +46,14 @@ fn sum_of_pprof(bytes: &[u8]) -> u64 {
     from_pprof(bytes).accounts(Event::Cpu).shown()
 }
 
+fn from_jfr(bytes: &[u8]) -> Parsed {
+    Parsed::of(bytes)
+}
+
+fn sum_of_jfr(bytes: &[u8]) -> u64 {
+    from_jfr(bytes).of_type("jdk.ExecutionSample").count() as u64
+}
+
 fn profiles() -> impl Iterator<Item = Profile> {
     (0..24).map(|seed| arbitrary::profile(seed, seed % 2 == 1))
 }
@@ -78,6 +87,7 @@ fn all_formats_sum_to_the_same() {
         assert!(shown > 0);
         assert_eq!(sum_of_folded(&text(&profile)), shown);
         assert_eq!(sum_of_pprof(&bytes(&profile, &pprof::FORMAT)), shown);
+        assert_eq!(sum_of_jfr(&bytes(&profile, &jfr::FORMAT)), shown);
         for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
             let look = Look { reverse, min_width, ..Look::default() };
             let mut picture = Vec::new();
@@ -166,6 +176,11 @@ fn hostile_names_are_harmless_in_every_format() {
         for symbol in names.frames().symbols() {
             assert!(is_clean(names.frames().name(symbol), 5000));
         }
+        for constant in from_jfr(&bytes(&profile, &jfr::FORMAT)).constants.values() {
+            if let Value::Text(text) = constant {
+                assert!(is_clean(text, 5000), "{text:?}");
+            }
+        }
     }
     assert!(seen > 300 && hostile_names().len() > 30);
 }
@@ -185,6 +200,8 @@ fn names_of_any_length_are_shortened() {
     let packed = bytes(&profile, &pprof::FORMAT);
     assert_eq!(text(&from_pprof(&packed)), folded);
     assert_eq!(sum_of_svg(&String::from_utf8(bytes(&profile, &svg::FORMAT)).unwrap()), 3);
+    let jfr = bytes(&profile, &jfr::FORMAT);
+    assert!(sum_of_jfr(&jfr) == 3 && jfr.len() < 40_000, "{}", jfr.len());
 }
 
 #[test]

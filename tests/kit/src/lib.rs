@@ -14,6 +14,7 @@ pub mod otlp;
 pub mod packed;
 pub mod profiler;
 pub mod reasons;
+pub mod schema;
 pub mod spent;
 pub mod target;
 
