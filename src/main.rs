@@ -68,6 +68,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             print(&cli::jvms::table(&cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?))?;
             Ok(Exit::Done)
         }
+        Command::Events { pattern } => {
+            print(&cli::event_list::text(pattern.as_deref()))?;
+            Ok(Exit::Done)
+        }
         Command::Doctor => {
             let jvms = cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?;
             let (text, exit) = cli::doctor::examine(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());

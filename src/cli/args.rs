@@ -83,6 +83,11 @@ pub(super) enum Sub {
     },
     /// List the JVMs on this host and where their Java names would come from.
     Jvms,
+    /// List the events that this host can sample, for --event.
+    Events {
+        /// List only events whose name contains this text; * matches any text.
+        pattern: Option<String>,
+    },
     /// Check the permissions and kernel features of this host; include the output in bug reports.
     Doctor,
     /// Write the Java agent to a file, for JVMs that load it at startup with -agentpath:FILE.

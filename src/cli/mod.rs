@@ -6,6 +6,7 @@ pub mod config;
 pub mod daemon;
 pub mod diff;
 pub mod doctor;
+pub mod event_list;
 mod events;
 mod explained;
 pub mod jvms;
@@ -48,6 +49,11 @@ pub enum Command {
         address: Address,
         /// Also check that the daemon produces windows.
         ready: bool,
+    },
+    /// `events`: list the events of this host.
+    Events {
+        /// A part of a name, or a pattern with `*`.
+        pattern: Option<String>,
     },
     /// `jvms`: list the JVMs of this host.
     Jvms,
@@ -111,6 +117,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
         }
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
+        Some(args::Sub::Events { pattern }) => Ok(Command::Events { pattern }),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
         Some(args::Sub::Convert { input, output, format, waits, picture }) => {

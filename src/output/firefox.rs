@@ -24,7 +24,7 @@ use crate::profile::labels::LabelsId;
 use crate::profile::samples::Sample;
 use crate::profile::trie::NodeId;
 use crate::profile::{Kind, Labels, ProfileView};
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;

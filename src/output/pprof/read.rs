@@ -1,6 +1,6 @@
 //! Reading pprof: own files completely, files of other writers as far as they describe their frames.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::sample::{Event, ThreadState};
 
 /// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
@@ -86,37 +86,56 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Finds the columns of each event. In files of other writers everything is the `cpu` event: `samples/count`, or
-    /// else the first column, is the number of samples, and the first column in nanoseconds is the amount.
+    /// Finds the columns of each event. Of our files: `NAME samples` and `NAME`. `samples/count` and the time are the
+    /// event `cpu`, in files of other writers too. Each other column is an event of its own.
     fn find_columns(&self) -> anyhow::Result<Vec<EventColumns>> {
         let mut types = Vec::new();
         for value in &self.file.sample_type {
             types.push((&**self.text(value.r#type)?, &**self.text(value.unit)?));
         }
+        let mut columns = Vec::new();
+        let mut used = BTreeSet::new();
+        for (samples, (kind, unit)) in types.iter().enumerate() {
+            let Some(name) = kind.strip_suffix(ValueColumn::OF_EVENT).filter(|_| *unit == "count") else {
+                continue;
+            };
+            let stands_for = types.iter().position(|(other, _)| *other == name);
+            let event = match stands_for {
+                Some(value) => Event::stored(name, Unit::named(types[value].1)),
+                None => Event::parse(name).ok(),
+            };
+            if let Some(event) = event {
+                columns.push(EventColumns { event, samples, grain: 1, stands_for });
+                used.extend(stands_for.into_iter().chain([samples]));
+            }
+        }
+        if let Some(cpu) = self.cpu_columns(&types, &used) {
+            used.extend(cpu.stands_for.into_iter().chain([cpu.samples]));
+            columns.insert(0, cpu);
+        }
+        for (at, (kind, unit)) in types.iter().enumerate().filter(|(at, _)| !used.contains(at)) {
+            let event =
+                Event::stored(kind, Unit::named(unit)).context("the file has too many sample types")?;
+            columns.push(EventColumns { event, samples: at, grain: 1, stands_for: Some(at) });
+        }
+        let mut events = BTreeSet::new();
+        columns.retain(|of| events.insert(of.event));
+        Ok(columns)
+    }
+
+    /// The columns of CPU time: `samples/count` with the first unused column in nanoseconds, or `cpu/nanoseconds` alone.
+    fn cpu_columns(&self, types: &[(&str, &str)], used: &BTreeSet<usize>) -> Option<EventColumns> {
         let find =
             |(kind, unit): (String, &str)| types.iter().position(|known| *known == (kind.as_str(), unit));
-        let counted = Event::ALL.into_iter().filter(|event| *event != Event::Cpu);
-        let mut columns: Vec<EventColumns> = counted
-            .filter_map(|event| {
-                let samples = find(ValueColumn::Samples.name(event))?;
-                Some(EventColumns {
-                    event,
-                    samples,
-                    grain: 1,
-                    stands_for: find(ValueColumn::Value.name(event)),
-                })
-            })
-            .collect();
+        let own = find(ValueColumn::Value.name(Event::Cpu));
         let samples = find(ValueColumn::Samples.name(Event::Cpu));
-        if samples.is_some() || columns.is_empty() {
-            let ns = find(ValueColumn::Value.name(Event::Cpu))
-                .or_else(|| types.iter().position(|(_, unit)| *unit == "nanoseconds"));
-            let samples = samples.unwrap_or(0);
-            let period = u64::try_from(self.file.period).unwrap_or(0);
-            let grain = if ns == Some(samples) { period.max(1) } else { 1 };
-            columns.insert(0, EventColumns { event: Event::Cpu, samples, grain, stands_for: ns });
-        }
-        Ok(columns)
+        let time = || {
+            types.iter().enumerate().position(|(at, (_, unit))| *unit == "nanoseconds" && !used.contains(&at))
+        };
+        let ns = own.or_else(|| if samples.is_some() { time() } else { None });
+        let period = u64::try_from(self.file.period).unwrap_or(0);
+        let grain = if samples.is_none() { period.max(1) } else { 1 };
+        Some(EventColumns { event: Event::Cpu, samples: samples.or(ns)?, grain, stands_for: ns })
     }
 
     fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
