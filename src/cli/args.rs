@@ -103,6 +103,9 @@ pub(super) enum Sub {
         output: PathBuf,
         #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
+        /// Write only this event of the profile [default: all].
+        #[arg(short, long, value_name = "NAME")]
+        event: Option<String>,
         #[command(flatten)]
         waits: WaitChoice,
         #[command(flatten)]
@@ -134,6 +137,9 @@ pub(super) enum Sub {
         /// List lines of source.
         #[arg(long)]
         lines: bool,
+        /// Show only this event of the profile [default: all].
+        #[arg(short, long, value_name = "NAME")]
+        event: Option<String>,
         /// Show only what this function calls; * matches any text.
         #[arg(long, value_name = "NAME")]
         caller: Option<String>,

@@ -308,29 +308,69 @@ mod tests {
     use super::proto::{ProtoProfile, ProtoSample, ValueType};
     use super::*;
 
-    /// A file of another writer, with samples without frames.
+    const STRINGS: [&str; 11] = [
+        "",
+        "cpu",
+        "nanoseconds",
+        "samples",
+        "count",
+        "alloc_objects",
+        "alloc_space",
+        "bytes",
+        "contentions",
+        "delay",
+        "page-faults samples",
+    ];
+
+    /// A file of another writer with sample types by their place in `STRINGS`, and samples without frames.
     fn file(types: &[(i64, i64)], samples: &[&[i64]]) -> Profile {
-        let strings = ["", "cpu", "nanoseconds", "samples", "count"].map(str::to_owned);
         let file = ProtoProfile {
             sample_type: types.iter().map(|&(r#type, unit)| ValueType { r#type, unit }).collect(),
             sample: samples
                 .iter()
                 .map(|value| ProtoSample { value: value.to_vec(), ..ProtoSample::default() })
                 .collect(),
-            string_table: strings.to_vec(),
+            string_table: STRINGS.map(str::to_owned).to_vec(),
             period: 10_000_000,
             ..ProtoProfile::default()
         };
         read(&mut file.encode_to_vec().as_slice()).unwrap()
     }
 
+    /// Name, unit, samples and amount of each event.
+    fn events(profile: &Profile) -> Vec<(&'static str, &'static str, u64, u64)> {
+        profile.check().unwrap();
+        let events = profile.events().into_iter();
+        let rows = events.map(|event| (event, profile.of_event(event).total()));
+        rows.map(|(event, sum)| (event.name(), event.unit().name(), sum.count, sum.value)).collect()
+    }
+
     #[test]
     fn a_file_with_times_only_has_a_sample_for_each_period() {
-        let total = |profile: &Profile| profile.of_event(Event::Cpu).total();
         let profile = file(&[(1, 2)], &[&[30_000_000], &[5]]);
-        assert_eq!(total(&profile), Weight { count: 4, value: 30_000_005 });
-        profile.check().unwrap();
+        assert_eq!(events(&profile), [("cpu", "nanoseconds", 4, 30_000_005)]);
         let both = file(&[(3, 4), (1, 2)], &[&[7, 70_000_000]]);
-        assert_eq!(total(&both), Weight { count: 7, value: 70_000_000 });
+        assert_eq!(events(&both), [("cpu", "nanoseconds", 7, 70_000_000)]);
+    }
+
+    #[test]
+    fn each_sample_type_of_another_writer_is_an_event() {
+        let heap = file(&[(5, 4), (6, 7)], &[&[2, 64], &[1, 4096]]);
+        assert_eq!(events(&heap), [("alloc_objects", "count", 3, 3), ("alloc_space", "bytes", 4160, 4160)]);
+        let mutex = file(&[(8, 4), (9, 2)], &[&[3, 500]]);
+        assert_eq!(events(&mutex), [("contentions", "count", 3, 3), ("delay", "nanoseconds", 500, 500)]);
+        let mixed = file(&[(3, 4), (1, 2), (6, 7), (10, 4)], &[&[1, 10, 64, 9]]);
+        let all =
+            [("cpu", "nanoseconds", 1, 10), ("page-faults", "count", 9, 0), ("alloc_space", "bytes", 64, 64)];
+        assert_eq!(events(&mixed), all);
+    }
+
+    #[test]
+    fn one_event_can_be_kept() {
+        let mut heap = file(&[(5, 4), (6, 7)], &[&[2, 64]]);
+        let none = heap.keep_event("inuse_space").unwrap_err().to_string();
+        assert_eq!(none, "the profile has no event inuse_space; it has alloc_objects, alloc_space");
+        heap.keep_event("alloc_space").unwrap();
+        assert_eq!(events(&heap), [("alloc_space", "bytes", 64, 64)]);
     }
 }
