@@ -39,7 +39,7 @@ impl PerCpu {
     /// Opens a stopped perf event on each CPU that is online (and chosen). `program` runs at each overflow.
     ///
     /// # Errors
-    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`](crate::failure::Failure) of the target.
+    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`] of the target.
     pub fn open(
         event: Event,
         period: u64,
