@@ -270,7 +270,7 @@ struct jp_rule {
 	__s32 cfa;
 };
 
-/* Events. src/sample/event.rs has the same list; a test compares. */
+/* Events with a number of their own. src/sample/event.rs has the same list; a test compares. */
 #define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches) X(wait)
 
 enum jp_event {
@@ -278,6 +278,17 @@ enum jp_event {
 	JP_EVENTS(X)
 #undef X
 	JP_EVENT_COUNT
+};
+
+/* Events that a run chooses by name have the numbers after these: the slot of the event, from JP_EVENT_COUNT on. */
+#define JP_EVENT_SLOTS 8
+#define JP_EVENT_NUMBERS (JP_EVENT_COUNT + JP_EVENT_SLOTS)
+
+/* A probe: a place at which the kernel runs a program at each occurrence. The loader writes it, by slot. */
+struct jp_probe {
+	__u64 period; /* a sample for so many occurrences on a CPU; 0: none, sampling has not begun or is over */
+	__u32 number; /* of the system call, if the probe takes one */
+	__u32 pad;
 };
 
 /*
@@ -310,7 +321,7 @@ struct jp_key {
 	__u32 tgid;
 	__u32 tid;     /* 0 unless threads are counted one by one */
 	__u32 exec;    /* low bits of self_exec_id: each exec changes it */
-	__u32 event;   /* enum jp_event | enum jp_state << JP_STATE_SHIFT */
+	__u32 event;   /* enum jp_event or a slot's number | enum jp_state << JP_STATE_SHIFT */
 };
 
 struct jp_value {
@@ -337,7 +348,7 @@ struct jp_config {
 	__u8 kernel;         /* record kernel frames */
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
 	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
-	__u8 by_cpu;         /* of waits: only those that end on a CPU in `wanted_cpus` */
+	__u8 by_cpu;         /* of waits and probes: only those on a CPU in `wanted_cpus` (waits: where they end) */
 	__u8 wakers;         /* record the stacks of threads that end sampled waits */
 	__u8 pad[6];
 };

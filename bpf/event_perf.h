@@ -36,4 +36,25 @@ ON_OVERFLOW(minor_faults)
 ON_OVERFLOW(major_faults)
 ON_OVERFLOW(context_switches)
 
+/* A counter that the run chooses: static, so that the programs of all slots share the code. */
+static __attribute__((noinline)) int on_counter(struct perf_context *ctx, __u32 slot)
+{
+	return on_overflow(ctx, JP_EVENT_COUNT + slot);
+}
+
+#define ON_COUNTER(slot) \
+	SEC("perf_event") int on_counter_##slot(struct perf_context *ctx) \
+	{ \
+		return on_counter(ctx, slot); \
+	}
+
+ON_COUNTER(0)
+ON_COUNTER(1)
+ON_COUNTER(2)
+ON_COUNTER(3)
+ON_COUNTER(4)
+ON_COUNTER(5)
+ON_COUNTER(6)
+ON_COUNTER(7)
+
 #endif

@@ -23,11 +23,6 @@
 #include "thread_wait.h"
 #include "waker.h"
 
-/* The argument of raw tracepoints: a word for each argument of the tracepoint. */
-struct raw_args {
-	__u64 args[4];
-};
-
 /*
  * Whether the waits of a thread are timed. A thread may move to a chosen cgroup, or its cgroup may become a chosen one:
  * then all threads are timed, and a wait counts if the thread is wanted at its end.

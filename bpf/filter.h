@@ -34,7 +34,10 @@ struct {
 	__type(value, __u8);
 } wanted_tids SEC(".maps");
 
-/* CPU -> 1 if it is chosen. Of waits only: events of CPUs are opened on chosen CPUs. The loader sets the size. */
+/*
+ * CPU -> 1 if it is chosen. Of waits and probes only: events of CPUs are opened on chosen CPUs. The loader sets the
+ * size.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -42,7 +45,7 @@ struct {
 	__type(value, __u32);
 } wanted_cpus SEC(".maps");
 
-/* Whether a wait that ends on this CPU is wanted. */
+/* Whether a wait that ends on this CPU is wanted, or a probe there. */
 static __always_inline bool wanted_on(const volatile struct jp_config *config, __u32 cpu)
 {
 	__u32 *wanted;

@@ -107,7 +107,8 @@ struct sched_entity {
 };
 
 struct thread_info {
-	unsigned int cpu; /* from 5.16 on; before: task_struct.cpu */
+	unsigned int cpu;    /* from 5.16 on; before: task_struct.cpu */
+	unsigned int status; /* x86 */
 };
 
 struct task_struct {

@@ -14,6 +14,11 @@
 #include <bpf/bpf_helpers.h>
 #include "kernel.h"
 
+/* The context of raw tracepoints: a word for each argument of the tracepoint. */
+struct raw_args {
+	__u64 args[4];
+};
+
 /* The registers from which unwinding starts. */
 struct regs {
 	__u64 ip;
@@ -83,6 +88,14 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }
 
+#define TS_COMPAT 2 /* in thread_info.status: a system call of 32-bit code, whose numbers are others */
+
+/* The number of the current task's system call, if it is one of 64-bit code; else -1. */
+static __always_inline long system_call_of(struct task_struct *task, struct pt_regs *p)
+{
+	return BPF_CORE_READ(task, thread_info.status) & TS_COMPAT ? -1 : (long)BPF_CORE_READ(p, orig_ax);
+}
+
 /* The number of the system call futex of 64-bit programs. */
 #define JP_FUTEX 202
 
@@ -104,6 +117,7 @@ struct pt_regs {
 	__u64 regs[31];
 	__u64 sp;
 	__u64 pc;
+	__u64 pstate;
 	int syscallno;
 } __attribute__((preserve_access_index));
 
@@ -130,6 +144,15 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->fp = BPF_CORE_READ(p, regs[29]);
 	r->syscall = BPF_CORE_READ(p, syscallno) >= 0; /* NO_SYSCALL is -1 */
 	r->i386 = false;
+}
+
+#define PSR_MODE32_BIT 0x10 /* in pstate: 32-bit code, whose system calls have other numbers */
+
+/* The number of the current task's system call, if it is one of 64-bit code; else -1. */
+static __always_inline long system_call_of(struct task_struct *task, struct pt_regs *p)
+{
+	(void)task;
+	return BPF_CORE_READ(p, pstate) & PSR_MODE32_BIT ? -1 : BPF_CORE_READ(p, syscallno);
 }
 
 /* Locks of Java are known on x86-64 only. */

@@ -47,7 +47,7 @@ struct {
 /* parity and event -> counters of each CPU. After the flip they are final: the loader reads them and sets them to 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, JP_PARITIES * JP_EVENT_COUNT);
+	__uint(max_entries, JP_PARITIES * JP_EVENT_NUMBERS);
 	__type(key, __u32);
 	__type(value, struct jp_counters);
 } counters SEC(".maps");
@@ -287,15 +287,15 @@ struct taking {
 };
 
 /*
- * Finds the counters of `event` in this window, and counts `n` samples. Counters are added to atomically, because the
- * iterator of waits, which adds to them too, can be interrupted by a switch on its CPU.
+ * Finds the counters of `event` in this window, and counts `n` samples. Counters are added to atomically: a switch can
+ * interrupt the iterator of waits on its CPU, and an interrupt or another task the program of a probe.
  */
 static __always_inline bool find_counters(struct taking *t, __u32 event, __u64 n)
 {
 	__u32 place;
 
 	t->window = *(volatile __u32 *)&parity & 1;
-	place = t->window * JP_EVENT_COUNT + event;
+	place = t->window * JP_EVENT_NUMBERS + event;
 	t->event = event;
 	t->c = bpf_map_lookup_elem(&counters, &place);
 	if (!t->c)
@@ -328,7 +328,7 @@ static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip
 	if (!find_counters(t, event, 1))
 		return false;
 	if (!wanted(&config, task, id >> 32, (__u32)id)) {
-		t->c->filtered++;
+		add(&t->c->filtered, 1);
 		return false;
 	}
 	if (event == JP_EVENT_cpu && !(__u32)id && is_wait(ip)) {
@@ -348,7 +348,7 @@ static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
 		t->s->value = (struct jp_value){ .count = 1, .weight = weight };
 		count(t->s, t->c, t->window);
 	} else {
-		t->c->filtered++;
+		add(&t->c->filtered, 1);
 	}
 	give_back(t->s);
 	return 0;

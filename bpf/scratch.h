@@ -22,8 +22,11 @@
 /* An unknown fp: not a valid frame pointer, and not the 0 that marks the root. */
 #define JP_NO_FP 1
 
-/* How many programs can run on one CPU at a time: the iterator of waits, one at a switch, one at a tick. */
-#define JP_NESTING 3
+/*
+ * How many programs can run on one CPU at a time and take a sample: the iterator of waits, one at a switch or a probe,
+ * one at a probe in an interrupt, one at a tick. Probes of functions can be more: the sample is then lost as nested.
+ */
+#define JP_NESTING 4
 
 /* The state of the unwinder in a user stack. */
 struct walk {
@@ -100,7 +103,7 @@ struct scratch {
 	struct jp_record record;
 	__u64 words[JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS];
 	/* Not sent with the record: */
-	__u32 busy; /* a program uses this scratch */
+	__u32 busy; /* how many programs use this scratch, or look whether they can */
 	struct jp_value value; /* what this sample adds to the stack's count */
 	struct regs regs; /* where unwinding of the user stack begins */
 	__u64 hash;
@@ -116,8 +119,9 @@ struct scratch {
 
 /*
  * One scratch for each CPU and slot, because it is too large for the BPF stack. A program of another event may
- * interrupt a program: `bpf_prog_active` keeps programs of perf events apart, but not those of raw tracepoints. Each
- * program takes a free slot and gives it back at its end. The loader creates as many slots as the events of a run need.
+ * interrupt a program: `bpf_prog_active` keeps programs of perf events apart, but not those of raw tracepoints and (from
+ * 6.0 on) of uprobes, between which another task can even take the CPU. Each program takes a free slot and gives it
+ * back at its end. The loader creates as many slots as the events of a run need.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -132,8 +136,8 @@ static __always_inline struct scratch *scratch_at(__u32 slot)
 }
 
 /*
- * A free scratch of this CPU; NULL if all are in use. A program that interrupts between the check and the mark ends,
- * and gives its scratch back, before the mark is written: no other task can take the CPU while a program runs.
+ * A free scratch of this CPU; NULL if all are in use. Each program adds itself before it looks, so that of two programs
+ * at most one finds itself alone. An atomic exchange would be simpler, but kernels before 5.12 have none.
  */
 static __always_inline struct scratch *take_scratch(void)
 {
@@ -141,18 +145,21 @@ static __always_inline struct scratch *take_scratch(void)
 	for (__u32 slot = 0; slot < JP_NESTING; slot++) {
 		struct scratch *s = scratch_at(slot);
 
-		if (s && !*(volatile __u32 *)&s->busy) {
-			*(volatile __u32 *)&s->busy = 1;
+		if (!s)
+			continue;
+		__sync_fetch_and_add(&s->busy, 1);
+		if (*(volatile __u32 *)&s->busy == 1) {
 			s->walk.slot = slot;
 			return s;
 		}
+		__sync_fetch_and_add(&s->busy, -1);
 	}
 	return NULL;
 }
 
 static __always_inline void give_back(struct scratch *s)
 {
-	*(volatile __u32 *)&s->busy = 0;
+	__sync_fetch_and_add(&s->busy, -1);
 }
 
 /* Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps. */

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use jbpf_prof::cli::diff::DiffConfig;
 use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
@@ -68,6 +69,10 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             print(&cli::jvms::table(&cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?))?;
             Ok(Exit::Done)
         }
+        Command::Events { pattern } => {
+            print(&cli::event_list::text(pattern.as_deref()))?;
+            Ok(Exit::Done)
+        }
         Command::Doctor => {
             let jvms = cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?;
             let (text, exit) = cli::doctor::examine(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());
@@ -78,8 +83,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::destination::write(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
             Ok(Exit::Done)
         }
-        Command::Convert { input, output, look, waits } => {
-            let mut profile = output::read(&input)?;
+        Command::Convert { input, output, look, event, waits } => {
+            let mut profile = read(&input, event.as_deref())?;
             waits.apply(&mut profile);
             if !waits.is_all() && profile.samples().is_empty() {
                 say(
@@ -99,17 +104,27 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             cli::write_man_pages(&directory)?;
             Ok(Exit::Done)
         }
-        Command::Show { input, options } => {
-            print(&output::report::show(&output::read(&input)?, &options))?;
+        Command::Show { input, event, options } => {
+            print(&output::report::show(&read(&input, event.as_deref())?, &options))?;
             Ok(Exit::Done)
         }
     }
 }
 
+/// Reads a profile, or one event of it.
+fn read(file: &Path, event: Option<&str>) -> anyhow::Result<Profile> {
+    let mut profile = output::read(file)?;
+    if let Some(event) = event {
+        profile.keep_event(event).with_context(|| file.display().to_string())?;
+    }
+    Ok(profile)
+}
+
 /// Compares profiles; the exit code is the verdict.
 fn diff(config: &DiffConfig) -> anyhow::Result<Exit> {
+    let event = config.event.as_deref();
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
-        files.iter().map(|file| output::read(file)).collect()
+        files.iter().map(|file| read(file, event)).collect()
     };
     let (before, after) = (read(&config.before)?, read(&config.after)?);
     let mut events = compare::common_events(&before, &after).into_iter();

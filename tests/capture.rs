@@ -1,6 +1,7 @@
 //! Capture alone, on real ticks (needs root): accounts add up, stacks arrive, filters work.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jbpf_prof::capture::abi::Counters;
@@ -22,6 +23,7 @@ fn is_root() -> bool {
 fn options(filter: Filter) -> CaptureOptions {
     CaptureOptions {
         events: vec![(Event::Cpu, 1_001_001)],
+        functions: BTreeMap::new(),
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
     }

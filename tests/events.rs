@@ -142,3 +142,139 @@ fn each_event_has_its_file() {
     assert_eq!(totals, [kept(&report), kept(of_switches)]);
     assert!(totals[1] > 0);
 }
+
+/// What a program of `probed.c` does in a round, as events with the number of times, and where.
+fn probed(file: &str) -> [(String, u64, &'static str); 4] {
+    [
+        (format!("uprobe:{file}:called"), 3, "calls"),
+        (format!("usdt:{file}:probed:round"), 2, "marks"),
+        ("syscalls:sys_enter_openat".to_owned(), 1, "opens"),
+        ("sched:sched_process_fork".to_owned(), 1, "forks"),
+    ]
+}
+
+/// Profiles the rounds of a program of `probed.c`.
+fn rounds(target: &mut Target, go: &Path, events: &str, more: &[&str]) -> Profile {
+    let pid = target.pid().to_string();
+    let args = [&["-e", events, "-p", &pid], more].concat();
+    while_sampling(&[], &args, || {
+        fs::write(go, "").unwrap();
+        target.wait_for(|line| line == "probed");
+    })
+}
+
+/// The accounts of an event other than the first.
+fn accounts_of<'r>(report: &'r serde_json::Value, event: &str) -> &'r serde_json::Value {
+    let others = report["events"].as_array().unwrap();
+    &others.iter().find(|of| of["event"] == event).unwrap_or_else(|| panic!("{event} in {report}"))["accounts"]
+}
+
+/// Tracepoints, system calls, functions and static markers: each occurrence is counted once, in the function in which
+/// it is. The semaphore of the marker is set, because the program passes its marker only then.
+#[test]
+fn probes_are_counted_where_they_are_passed() {
+    if !is_root() {
+        return;
+    }
+    let program = native::with_flags("probed.c", "probed-fp", &["-fno-omit-frame-pointer"]);
+    let all = probed(program.to_str().unwrap());
+    for first in 0..all.len() {
+        let go = go("probed");
+        let mut target = Target::start(Command::new(&program).arg(&go).arg(ROUNDS.to_string()));
+        let mut events = all.clone();
+        events.rotate_left(first);
+        let names =
+            events.iter().map(|(name, ..)| name.as_str()).chain(["cpu"]).collect::<Vec<_>>().join(",");
+        let profile = rounds(&mut target, &go, &names, &[]);
+        let [(name, times, function), others @ ..] = &events;
+        let accounts = &profile.report["accounts"];
+        assert_eq!(profile.report["event"], *name);
+        let within = profile.folded.within(function).total();
+        assert_eq!(within, times * ROUNDS, "{name}: {accounts}\n{}", profile.folded.top(10));
+        // The children that the program forks pass nothing.
+        assert_eq!(profile.folded.total(), within, "{}", profile.folded.top(10));
+        let of_probes = |frame: &String| frame.contains("bpf_") || frame.contains("unknown");
+        assert_eq!(
+            profile.folded.count(|stack| stack.iter().any(of_probes)),
+            0,
+            "{}",
+            profile.folded.top(10)
+        );
+        assert_eq!((profile.account("kept"), &accounts["lost"]), (within, &serde_json::json!([])));
+        assert_eq!(profile.account("kept") + profile.account("filtered"), profile.account("ticks"));
+        assert_eq!(profile.account("ticks") + profile.account("missed"), profile.account("expected"));
+        for (name, times, _) in others {
+            let accounts = accounts_of(&profile.report, name);
+            assert_eq!(accounts["kept"], times * ROUNDS, "{name}: {accounts}");
+            assert_eq!(accounts["missed"], 0, "{name}: {accounts}");
+        }
+    }
+}
+
+/// A container has files of its own: the path is one below the root of the target. A sample for each tenth call stands
+/// for ten.
+#[test]
+fn a_function_is_found_in_the_files_of_the_target() {
+    if !is_root() {
+        return;
+    }
+    let program = native::with_flags("probed.c", "probed-static", &["-static", "-fno-omit-frame-pointer"]);
+    let root = scratch("probed-root");
+    fs::copy(&program, root.join("own-probed")).unwrap();
+    let go = root.join("go");
+    let _ = fs::remove_file(&go);
+    let mut target =
+        Target::start(Command::new("chroot").arg(&root).args(["/own-probed", "/go"]).arg(ROUNDS.to_string()));
+    let pid = target.pid().to_string();
+    run(["-d", "1", "-p", &pid, "-e", "uprobe:/own-probed:no_such_function"])
+        .refused(4, "uprobe:/own-probed:no_such_function: the file has no function of this name");
+    run(["-d", "1", "-e", "uprobe:/own-probed:called"]).refused(4, "this host has no file /own-probed");
+    let profile = rounds(&mut target, &go, "uprobe:/own-probed:called,cpu", &["-c", "10"]);
+    let calls = profile.folded.within("calls").total();
+    let exact = 3 * ROUNDS / 10;
+    // On each CPU up to nine calls are left over.
+    assert!((exact - 16..=exact).contains(&calls), "{calls} of {exact}");
+    assert_eq!((calls, profile.report["accounts"]["one_in"].as_u64()), (profile.account("kept"), Some(10)));
+}
+
+#[test]
+fn what_this_host_does_not_count_is_refused_by_name() {
+    if !is_root() {
+        return;
+    }
+    let refused = |event: &str, code: i32, words: &str| {
+        run(["-d", "1", "-e", event]).refused(code, words);
+    };
+    refused("block:nothing", 3, "block:nothing: this kernel has no such tracepoint");
+    refused("syscalls:sys_enter_nothing", 3, "there is no system call nothing");
+    refused("kretprobe:vfs_read", 2, "the ends of functions are not sampled");
+    refused("lock:contention_end", 2, "tracepoints of lock: are not sampled");
+    refused("usdt:/bin/sh:no:marker", 4, "the file has no static marker of this provider and name");
+    let has = |kind: &str| Path::new("/sys/bus/event_source/devices").join(kind).exists();
+    if !has("kprobe") {
+        refused("kprobe:vfs_read", 3, "this kernel has no kprobes");
+    }
+    if !has("cpu") && !has("cpu_core") {
+        refused(
+            "cycles,cpu",
+            3,
+            "this host has no event cpu-cycles: neither the processor nor the virtual machine",
+        );
+    }
+}
+
+#[test]
+fn the_list_of_events_has_those_of_the_kernel() {
+    if !is_root() {
+        return;
+    }
+    let list = run(["events", "sched_process_*"]).success().stdout;
+    assert_eq!(list, "no event of this host matches sched_process_*\n");
+    let list = run(["events", "sched:sched_process_*"]).success().stdout;
+    assert!(list.starts_with("Tracepoints\n") && list.contains("\n  sched:sched_process_fork\n"), "{list}");
+    let list = run(["events"]).success().stdout;
+    assert!(
+        list.contains("\n  cpu-migrations ") && list.contains("\n  syscalls:sys_enter_openat\n"),
+        "{list}"
+    );
+}

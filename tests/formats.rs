@@ -257,9 +257,22 @@ fn the_report_follows_its_published_schema() {
     let waits = WaitReport {
         states: vec![WaitState { state: ThreadState::Blocked, ns: 5, samples: 1 }],
         untimed: 1,
-        reasons: vec![WaitReason { state: ThreadState::Sleeping, reason: "lock".into(), samples: 2 }],
+        reasons: vec![WaitReason {
+            state: ThreadState::Sleeping,
+            reason: "lock".into(),
+            samples: 2,
+            waits: 1,
+            longest_ns: 20_000_000,
+        }],
         idle: vec![IdleRule { rule: "thread pool".into(), samples: 3 }],
-        locks: vec![WaitLock { reason: "park".into(), class: "a.B".into(), owner: None, samples: 2 }],
+        locks: vec![WaitLock {
+            reason: "park".into(),
+            class: "a.B".into(),
+            owner: None,
+            samples: 2,
+            waits: 1,
+            longest_ns: 20_000_000,
+        }],
     };
     run.others = vec![EventReport { event: Event::Wait, waits: Some(waits), ..EventReport::default() }];
     for names in [

@@ -5,11 +5,12 @@ use std::mem::{offset_of, size_of};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::numbers::EventNumbers;
 use crate::process::group::GroupId;
 use crate::process::hierarchy::Hierarchy;
 use crate::sample::lock::LockNumbers;
 use crate::sample::{
-    Count, Event, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
+    Count, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
     ThreadState, UserWord, WakerId,
 };
 
@@ -127,6 +128,15 @@ pub struct WaitControl {
     pub noting: u64,
 }
 
+/// `struct jp_probe`: how a probe is sampled.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, Immutable)]
+pub struct ProbeControl {
+    period: u64,
+    call: u32,
+    pad: u32,
+}
+
 /// `struct jp_waited`: waiting time, measured at the ends of waits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -159,12 +169,20 @@ struct Member {
 
 const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
-const _: () = assert!(size_of::<Value>() == 32);
+const _: () = assert!(size_of::<Value>() == 32 && size_of::<ProbeControl>() == 16);
 const _: () = assert!(size_of::<Waiting>() == 72 && offset_of!(Waiting, tid) == 56);
 const _: () =
     assert!(size_of::<Record>() == 112 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
 const _: () = assert!(size_of::<WaitControl>() == 32 && size_of::<Waited>() == 48);
 const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
+
+impl ProbeControl {
+    /// A sample for so many occurrences; 0: none. `call`: the number of the system call, if the probe takes one.
+    #[must_use]
+    pub fn new(period: u64, call: u32) -> ProbeControl {
+        ProbeControl { period, call, pad: 0 }
+    }
+}
 
 impl Cgroup {
     /// The key of a group.
@@ -187,10 +205,10 @@ pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId,
 impl Key {
     /// The key as the other rooms use it; `None` if the event is unknown.
     #[must_use]
-    pub fn stack_key(self) -> Option<StackKey> {
+    pub fn stack_key(self, numbers: &EventNumbers) -> Option<StackKey> {
         let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
         let state = *ThreadState::ALL.get((event >> STATE_SHIFT) as usize)?;
-        let event = *Event::ALL.get((event & ((1 << STATE_SHIFT) - 1)) as usize)?;
+        let event = numbers.event(event & ((1 << STATE_SHIFT) - 1))?;
         Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, state, stack })
     }
 }
@@ -252,7 +270,7 @@ fn end(code: u8) -> Option<StopReason> {
 /// Parses a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
 /// not a record of this version, which only a BPF program of another build could cause.
 #[must_use]
-pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
+pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)> {
     let (record, words) = Record::read_from_prefix(bytes).ok()?;
     let (kernel_words, user_words) = (usize::from(record.kernel_words), usize::from(record.user_words));
     if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
@@ -270,7 +288,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<(Stack, u32)> {
     };
     let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
     let stack = Stack {
-        key: record.key.stack_key()?,
+        key: record.key.stack_key(numbers)?,
         at: MonoNs(record.ktime),
         comm: record.comm[..name_len].to_vec(),
         leaf,
@@ -308,6 +326,7 @@ mod tests {
     use super::*;
     use crate::process::hierarchy::Controller;
     use crate::sample::word::{TAG_FOLLOWED, TAG_INTERPRETED, TAG_LEAF, TAG_RETURN, TAG_SHIFT};
+    use crate::sample::{DynamicEvent, Event};
 
     /// The names in `#define LIST(X) X(a) X(b) …` of `bpf/abi.h`.
     fn list(name: &str) -> Vec<String> {
@@ -324,7 +343,7 @@ mod tests {
         assert_eq!(list("JP_CONTROLLERS"), controllers);
         let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
-        let events: Vec<String> = Event::ALL.iter().map(|event| event.name().replace('-', " ")).collect();
+        let events: Vec<String> = Event::FIXED.iter().map(|event| event.name().replace('-', " ")).collect();
         assert_eq!(list("JP_EVENTS"), events);
         assert_eq!(list("JP_STATES"), ThreadState::ALL.map(ThreadState::name));
         let kinds = (0..).map(|kind| LockRecord { kind, ..LockRecord::default() });
@@ -358,6 +377,7 @@ mod tests {
             ("JP_WAITS", Waits::default().0.len() as u64),
             ("JP_PAGE_SIZE", unwind::PAGE as u64),
             ("JP_CHUNK_PAGES", unwind::CHUNK_PAGES.into()),
+            ("JP_EVENT_SLOTS", DynamicEvent::AT_ONCE as u64),
             ("JP_CHUNKS", unwind::CHUNKS.into()),
             ("JP_MAX_RANGES", unwind::space::MAX_RANGES as u64),
             ("JP_STEP_SHIFT", unwind::table::STEP_SHIFT.into()),
@@ -392,7 +412,7 @@ mod tests {
             &[0xffff_ffff_8100_0000],
             &[1 << TAG_SHIFT | 0x1000, 0x2000, 4 << TAG_SHIFT | 0x3000],
         );
-        let (stack, window) = parse_record(&bytes).expect("a good record");
+        let (stack, window) = parse_record(&bytes, &EventNumbers::default()).expect("a good record");
         assert_eq!(
             (window, stack.at, stack.leaf, stack.end),
             (1, MonoNs(42), Leaf::Syscall, StopReason::Root)
@@ -408,23 +428,25 @@ mod tests {
     #[test]
     fn an_interpreted_frame_has_two_words() {
         let words = [1 << TAG_SHIFT | 0x1000, TAG_INTERPRETED << TAG_SHIFT | 0x7f00, 0x7f40, 0x2000];
-        let (stack, _) = parse_record(&record_bytes(&[], &words)).expect("a good record");
+        let (stack, _) =
+            parse_record(&record_bytes(&[], &words), &EventNumbers::default()).expect("a good record");
         let interpreted = UserWord::Interpreted { method: 0x7f00, bcp: 0x7f40 };
         assert_eq!(stack.user, [UserWord::Leaf(0x1000), interpreted, UserWord::Return(0x2000)]);
     }
 
     #[test]
     fn a_cut_or_foreign_record_is_refused() {
+        let parse = |bytes: &[u8]| parse_record(bytes, &EventNumbers::default());
         let bytes = record_bytes(&[1], &[2, 3]);
         for len in 0..bytes.len() {
-            assert!(parse_record(&bytes[..len]).is_none(), "{len} bytes");
+            assert!(parse(&bytes[..len]).is_none(), "{len} bytes");
         }
         let unknown_tag = record_bytes(&[], &[7 << TAG_SHIFT]);
-        assert!(parse_record(&unknown_tag).is_none());
+        assert!(parse(&unknown_tag).is_none());
         let half = record_bytes(&[], &[TAG_INTERPRETED << TAG_SHIFT | 0x1000]);
-        assert!(parse_record(&half).is_none());
+        assert!(parse(&half).is_none());
         let mut other_version = bytes;
         other_version[0] = 99;
-        assert!(parse_record(&other_version).is_none());
+        assert!(parse(&other_version).is_none());
     }
 }

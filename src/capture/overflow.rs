@@ -10,7 +10,9 @@ use anyhow::Context;
 use super::online::{Online, among};
 use super::perf_event::{self, EventReading, Liveness};
 use super::source::{Elapsed, EventSource, Stopped};
-use crate::sample::event::Expectation;
+use crate::failure::Failure;
+use crate::sample::dynamic_event::EventOrigin;
+use crate::sample::unit::Expectation;
 use crate::sample::{Event, MonoNs};
 
 /// The perf events of one kind on all CPUs.
@@ -37,7 +39,7 @@ impl PerCpu {
     /// Opens a stopped perf event on each CPU that is online (and chosen). `program` runs at each overflow.
     ///
     /// # Errors
-    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`](crate::failure::Failure) of the target.
+    /// When an event cannot be opened, or a chosen CPU is not online: a [`Failure`] of the target.
     pub fn open(
         event: Event,
         period: u64,
@@ -48,8 +50,7 @@ impl PerCpu {
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::new());
         let mut all = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
         for cpu in Online::open()?.chosen(all.chosen.as_deref())? {
-            let opened =
-                all.opened(cpu).with_context(|| format!("perf event {} on CPU {cpu}", event.name()))?;
+            let opened = all.opened(cpu).map_err(|error| explained(event, cpu, error))?;
             all.events.insert(cpu, opened);
         }
         Ok(all)
@@ -110,7 +111,7 @@ impl PerCpu {
 
     /// Opens a stopped event.
     fn opened(&self, cpu: u32) -> io::Result<Opened> {
-        let mut attr = perf_event::software(self.event, self.period).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut attr = perf_event::attributes(self.event, self.period).ok_or(io::ErrorKind::InvalidInput)?;
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         let fd = perf_event::open(&mut attr, -1, number)?;
         perf_event::set_bpf(fd.as_fd(), self.program.as_fd())?;
@@ -209,8 +210,23 @@ impl EventSource for PerCpu {
         }
         let now = MonoNs::now();
         periods += self.unsampled.values().map(|since| self.expected_since(*since, now)).sum::<u64>();
-        Ok(Elapsed { periods })
+        Ok(Elapsed { periods, missed: 0 })
     }
+}
+
+/// The error of opening an event on a CPU.
+fn explained(event: Event, cpu: u32, error: io::Error) -> anyhow::Error {
+    let name = event.name();
+    if perf_event::is_unknown(&error) {
+        let instead = match event.origin() {
+            Some(EventOrigin::Counter(counter)) if counter.is_hardware() => {
+                ": neither the processor nor the virtual machine counts it; use -e cpu, which samples CPU time"
+            }
+            _ => ": 'jbpf-prof events' lists those that it has",
+        };
+        return Failure::host(format!("this host has no event {name}{instead}")).into();
+    }
+    anyhow::Error::new(error).context(format!("perf event {name} on CPU {cpu}"))
 }
 
 #[cfg(test)]

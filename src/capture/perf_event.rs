@@ -9,10 +9,26 @@ use rustix::io::Errno;
 
 use super::denied::Denied;
 use crate::sample::Event;
+use crate::sample::counter::{Counter, CounterClass};
+use crate::sample::dynamic_event::EventOrigin;
 
 /// Whether opening an event failed because its CPU is offline.
 pub fn is_offline(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NODEV)
+}
+
+/// Whether opening an event failed because the kernel or the processor does not have it, or cannot sample it.
+pub fn is_unknown(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
+}
+
+/// Whether this host counts an event. An event that may not be opened counts as one that it has.
+#[must_use]
+pub fn is_counted(event: Event) -> bool {
+    let Some(mut attr) = attributes(event, event.usual_period()) else { return false };
+    // Of this thread, which needs the least permissions; events of the kernel's own code need more.
+    attr.set_exclude_kernel(1);
+    !open(&mut attr, 0, -1).is_err_and(|error| is_unknown(&error))
 }
 
 /// Opens an event for every task (`pid` -1) or one task, on one CPU. The descriptor is closed on exec.
@@ -24,7 +40,9 @@ pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io
     // SAFETY: `attr` lives through the call and has its own size; the kernel only reads it and, on E2BIG, writes it.
     let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, flags) };
     if fd < 0 {
-        return Err(Denied::of("perf_event_open", io::Error::last_os_error()));
+        let error = io::Error::last_os_error();
+        // EOPNOTSUPP and ENOSYS are of one kind: an event that cannot be sampled, and a call that is denied.
+        return Err(if is_unknown(&error) { error } else { Denied::of("perf_event_open", error) });
     }
     // SAFETY: the kernel has just created this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -120,25 +138,38 @@ impl Liveness {
     }
 }
 
-/// The attributes of a software event with a fixed period, created disabled.
+/// The attributes of an event with a fixed period, created disabled.
 ///
 /// A period and not a frequency, because then the number of expected samples is known. The kernel would turn a
 /// frequency of cpu-clock into a fixed period anyway; for other events it would change the period all the time.
 /// `None`: the event is not a perf event.
 #[must_use]
-pub fn software(event: Event, period: u64) -> Option<sys::bindings::perf_event_attr> {
-    let config = match event {
-        Event::Cpu => sys::bindings::PERF_COUNT_SW_CPU_CLOCK,
-        Event::PageFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS,
-        Event::MinorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN,
-        Event::MajorFaults => sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
-        Event::ContextSwitches => sys::bindings::PERF_COUNT_SW_CONTEXT_SWITCHES,
+pub fn attributes(event: Event, period: u64) -> Option<sys::bindings::perf_event_attr> {
+    let software = |config| (sys::bindings::PERF_TYPE_SOFTWARE, u64::from(config));
+    let (type_, config) = match event {
+        Event::Cpu => software(sys::bindings::PERF_COUNT_SW_CPU_CLOCK),
+        Event::PageFaults => software(sys::bindings::PERF_COUNT_SW_PAGE_FAULTS),
+        Event::MinorFaults => software(sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN),
+        Event::MajorFaults => software(sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
+        Event::ContextSwitches => software(sys::bindings::PERF_COUNT_SW_CONTEXT_SWITCHES),
         Event::Wait => return None,
+        Event::Dynamic(event) => match &event.description().origin {
+            EventOrigin::Counter(Counter { class: CounterClass::Software, config }) => {
+                (sys::bindings::PERF_TYPE_SOFTWARE, *config)
+            }
+            EventOrigin::Counter(Counter { class: CounterClass::Hardware, config }) => {
+                (sys::bindings::PERF_TYPE_HARDWARE, *config)
+            }
+            EventOrigin::Counter(Counter { class: CounterClass::Cache, config }) => {
+                (sys::bindings::PERF_TYPE_HW_CACHE, *config)
+            }
+            EventOrigin::Probe(_) | EventOrigin::File => return None,
+        },
     };
     let mut attr = sys::bindings::perf_event_attr {
-        type_: sys::bindings::PERF_TYPE_SOFTWARE,
+        type_,
         size: u32::try_from(size_of::<sys::bindings::perf_event_attr>()).unwrap_or(0),
-        config: u64::from(config),
+        config,
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = period;

@@ -1,47 +1,38 @@
 //! Opens, configures, sizes and loads the BPF program and its maps.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use anyhow::Context;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenProgramMut};
+use anyhow::{Context, bail};
+use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use zerocopy::FromBytes as _;
 
 use super::abi::{Counters, Key, Value, Waited};
 use super::cgroups::{CgroupMap, Cgroups, Member};
 use super::denied::Denied;
+use super::library::log_messages;
 use super::map::{create, typed};
+use super::numbers::EventNumbers;
+use super::probe_place::{FunctionPlace, ProbePlace};
+use super::probes::{AttachedProbe, Probes};
+use super::programs;
+use super::skeleton::{ProfilerSkel, ProfilerSkelBuilder};
 use super::switches::{self, SwitchHook, Switches, WaitPrograms};
 use super::unwind::UnwindMemory;
 use super::waits::WaitMap;
 use crate::process::hierarchy::Hierarchy;
 use crate::sample::Event;
-
-#[allow(
-    clippy::all,
-    clippy::unwrap_used,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    clippy::panic,
-    clippy::wildcard_imports,
-    unsafe_code,
-    unreachable_pub,
-    missing_docs,
-    rust_2018_idioms,
-    unsafe_op_in_unsafe_fn
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
-}
-
-use skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
+use crate::sample::dynamic_event::EventOrigin;
 
 /// Minimum and maximum entries of a count map.
 const COUNT_ENTRIES: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
 /// Minimum and maximum bytes of the ring of new stacks.
 const RING_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
+
+/// `JP_NESTING`: how many programs can take a sample on one CPU at a time.
+const NESTING: u32 = 4;
 
 /// Which samples are wanted, and which of their frames.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +81,9 @@ pub struct BpfProgram {
     parity: u32,
     by_cgroup: bool,
     events: Vec<Event>,
+    numbers: EventNumbers,
+    /// The program of each event that has a slot.
+    slots: Vec<OwnedFd>,
     /// `None` unless waits are sampled.
     waits: Option<WaitPrograms>,
 }
@@ -116,11 +110,14 @@ impl BpfProgram {
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
-        // The kernel does not run two programs of perf events on one CPU at a time. Waits have a program at switches,
-        // which a tick can interrupt, and an iterator, which both can interrupt.
-        open.maps.scratch.set_max_entries(if waits { 3 } else { 1 })?;
+        let numbers = EventNumbers::of(&load.events);
+        let probes = load.events.iter().any(|event| matches!(event.origin(), Some(EventOrigin::Probe(_))));
+        open.maps.scratch.set_max_entries(scratch_slots(probes, waits))?;
         if waits {
             open.maps.thread_waits.set_max_entries(switches::room_for_threads())?;
+        }
+        let has_cpus = waits || probes;
+        if has_cpus {
             open.maps.wanted_cpus.set_max_entries(u32::try_from(load.cpus)?)?;
         }
 
@@ -135,13 +132,8 @@ impl BpfProgram {
             (config.cgroups, config.cgroup_levels) = (cgroups.hierarchies(), cgroups.levels());
         }
         open.progs.members.set_autoload(filter.cgroups.is_some());
-        for event in Event::ALL {
-            for program in programs_of(&mut open, event) {
-                program.set_autoload(load.events.contains(&event));
-            }
-        }
         let waits = if waits { Some(WaitPrograms::of(btf)?) } else { None };
-        choose_wait_programs(&mut open, waits.as_ref());
+        programs::choose(&mut open, &load.events, &numbers, waits.as_ref());
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.switch_state = u8::from(waits.as_ref().is_some_and(|waits| waits.switch_state));
         config.by_tgid = u8::from(!filter.tgids.is_empty());
@@ -153,7 +145,8 @@ impl BpfProgram {
         config.kernel = u8::from(filter.kernel);
         config.wakers = u8::from(filter.wakers);
 
-        let skel = open.load().map_err(typed).context("loading the BPF program")?;
+        let mut skel = open.load().map_err(typed).context("loading the BPF program")?;
+        let slots = programs::of_slots(skel.object_mut(), &numbers)?;
         let counts = [count_map(entries)?, count_map(entries)?];
         let program = BpfProgram {
             skel,
@@ -161,6 +154,8 @@ impl BpfProgram {
             parity: 0,
             by_cgroup: filter.cgroups.is_some(),
             events: load.events.clone(),
+            numbers,
+            slots,
             waits,
         };
         (0..2).try_for_each(|parity| program.publish(parity))?;
@@ -170,7 +165,7 @@ impl BpfProgram {
         let chosen = filter.cgroups.iter().flat_map(|cgroups| &cgroups.chosen);
         let map = program.cgroups()?;
         chosen.into_iter().try_for_each(|group| map.choose(*group))?;
-        if program.waits.is_some() {
+        if has_cpus {
             filter.cpus.iter().flatten().try_for_each(|cpu| program.want_cpu(*cpu))?;
         }
         for tid in &filter.tids {
@@ -193,29 +188,36 @@ impl BpfProgram {
     /// All programs of an event that run while it is sampled.
     #[must_use]
     pub fn fds(&self, event: Event) -> Vec<BorrowedFd<'_>> {
-        let programs = &self.skel.progs;
-        match event {
-            Event::Cpu => vec![programs.on_cpu.as_fd()],
-            Event::PageFaults => vec![programs.on_page_faults.as_fd()],
-            Event::MinorFaults => vec![programs.on_minor_faults.as_fd()],
-            Event::MajorFaults => vec![programs.on_major_faults.as_fd()],
-            Event::ContextSwitches => vec![programs.on_context_switches.as_fd()],
-            Event::Wait => {
-                let at_end = match &self.waits {
-                    Some(WaitPrograms { hook: SwitchHook::SchedExit, .. }) => &programs.on_sched_exit,
-                    Some(WaitPrograms { atomics: true, .. }) => &programs.on_finish_switch,
-                    _ => &programs.on_finish_switch_plain,
-                };
-                let begins = [
-                    &programs.on_switch,
-                    &programs.on_waking,
-                    &programs.on_wakeup,
-                    &programs.on_wakeup_new,
-                    &programs.on_exec,
-                ];
-                begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
-            }
+        match self.numbers.slot(event) {
+            Some(slot) => vec![self.slots[slot].as_fd()],
+            None => programs::of_fixed(&self.skel, self.waits.as_ref(), event),
         }
+    }
+
+    /// Attaches the program of a probe, which begins with the source's start. `functions`: where a function or a marker
+    /// of a file lies.
+    ///
+    /// # Errors
+    /// A [`Failure`](crate::failure::Failure) of the host or the target if there is no such place.
+    pub fn probe(
+        &mut self,
+        event: Event,
+        period: u64,
+        functions: &[FunctionPlace],
+        chosen: Option<Vec<u32>>,
+    ) -> anyhow::Result<Probes> {
+        let (Some(slot), Some(EventOrigin::Probe(probe))) = (self.numbers.slot(event), event.origin()) else {
+            bail!("{} is not a probe", event.name());
+        };
+        let program =
+            programs::of_slot(self.skel.object_mut(), event, slot).context("a program of a probe")?;
+        log_messages();
+        let place = ProbePlace::of(probe, functions)?;
+        let attached = place.attach(&program)?;
+        let control = MapHandle::try_from(&self.skel.maps.probes).context("map of probes")?;
+        let program = self.slots[slot].try_clone().context("a program of a probe")?;
+        let probe = AttachedProbe { program, _links: attached, control, slot, call: place.system_call() };
+        Probes::new(event, probe, period, chosen)
     }
 
     /// Attaches the programs of waits, which begin with the source's start.
@@ -251,6 +253,12 @@ impl BpfProgram {
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// The numbers of the events in the program.
+    #[must_use]
+    pub fn numbers(&self) -> &EventNumbers {
+        &self.numbers
     }
 
     /// The ring buffer of new stacks.
@@ -308,7 +316,7 @@ impl BpfProgram {
             .with_context(|| format!("process {tgid}"))
     }
 
-    /// Adds a CPU to those whose waits are wanted.
+    /// Adds a CPU to those whose waits and probes are wanted.
     fn want_cpu(&self, cpu: u32) -> anyhow::Result<()> {
         let map = &self.skel.maps.wanted_cpus;
         map.update(&cpu.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY)
@@ -363,7 +371,8 @@ impl BpfProgram {
     /// # Errors
     /// When bpf(2) cannot read or reset the map of counters.
     pub fn take_counters(&self, parity: u32, event: Event) -> anyhow::Result<Counters> {
-        let key = (parity * Event::ALL.len() as u32 + event as u32).to_ne_bytes();
+        let number = self.numbers.number(event).context("an event without number")?;
+        let key = (parity * EventNumbers::COUNT + number).to_ne_bytes();
         let map = &self.skel.maps.counters;
         let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("counters")?.context("no counters")?;
         let mut sum = Counters::default();
@@ -425,38 +434,15 @@ impl BpfProgram {
     }
 }
 
-/// The programs of an event before the load, but for those that run after a context switch.
-fn programs_of<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<&'o mut OpenProgramMut<'m>> {
-    let programs = &mut open.progs;
-    match event {
-        Event::Cpu => vec![&mut programs.on_cpu],
-        Event::PageFaults => vec![&mut programs.on_page_faults],
-        Event::MinorFaults => vec![&mut programs.on_minor_faults],
-        Event::MajorFaults => vec![&mut programs.on_major_faults],
-        Event::ContextSwitches => vec![&mut programs.on_context_switches],
-        Event::Wait => {
-            vec![
-                &mut programs.on_switch,
-                &mut programs.on_waking,
-                &mut programs.on_wakeup,
-                &mut programs.on_wakeup_new,
-                &mut programs.on_exec,
-            ]
-        }
+/// How many programs can take a sample on one CPU at a time. The kernel does not run two programs of perf events on one
+/// CPU at a time. Waits have a program at switches, which a tick can interrupt, and an iterator, which both can
+/// interrupt. A probe can interrupt all of these.
+fn scratch_slots(probes: bool, waits: bool) -> u32 {
+    match (probes, waits) {
+        (true, _) => NESTING,
+        (false, true) => 3,
+        (false, false) => 1,
     }
-}
-
-/// Chooses the programs of waits that this kernel can run; `None`: none.
-fn choose_wait_programs(open: &mut OpenProfilerSkel<'_>, waits: Option<&WaitPrograms>) {
-    let programs = &mut open.progs;
-    let is = |wanted: fn(&WaitPrograms) -> bool| waits.is_some_and(wanted);
-    programs.on_sched_exit.set_autoload(is(|waits| waits.hook == SwitchHook::SchedExit));
-    programs.on_finish_switch.set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && waits.atomics));
-    programs
-        .on_finish_switch_plain
-        .set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && !waits.atomics));
-    programs.unfinished.set_autoload(is(|waits| waits.atomics));
-    programs.unfinished_plain.set_autoload(is(|waits| !waits.atomics));
 }
 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).

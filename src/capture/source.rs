@@ -5,8 +5,10 @@ use crate::sample::Event;
 /// What a source has counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// Whole periods: the number of expected samples.
+    /// Whole periods: the number of expected samples. 0 of a source whose programs count them.
     pub periods: u64,
+    /// Samples that such a source knows to be missing.
+    pub missed: u64,
 }
 
 /// Whether a program may still run after its source stopped.

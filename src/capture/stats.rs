@@ -1,4 +1,4 @@
-//! The cost of a BPF program: its run time, as the kernel counts it. `unsafe` is allowed here because libbpf-rs 0.27
+//! What the kernel counts of a BPF program: its run time, and how often it was skipped. `unsafe` is allowed here because libbpf-rs 0.27
 //! has no call for one program's counters.
 #![allow(unsafe_code)]
 
@@ -40,6 +40,20 @@ pub(super) fn enable() -> io::Result<OwnedFd> {
 /// # Errors
 /// When bpf(2) refuses `BPF_OBJ_GET_INFO_BY_FD`.
 pub(super) fn read(program: BorrowedFd<'_>) -> io::Result<RunStats> {
+    let info = info(program)?;
+    Ok(RunStats { ns: info.run_time_ns, runs: info.run_cnt })
+}
+
+/// How often the kernel skipped a program, because the program or another one ran on the CPU already. 0 where the kernel
+/// does not count that: before 6.1 for raw tracepoints, where it skips none, and before 6.7 for kprobes.
+///
+/// # Errors
+/// When bpf(2) refuses `BPF_OBJ_GET_INFO_BY_FD`.
+pub(super) fn skipped(program: BorrowedFd<'_>) -> io::Result<u64> {
+    info(program).map(|info| info.recursion_misses)
+}
+
+fn info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = u32::try_from(size_of_val(&info)).unwrap_or(0);
     // SAFETY: `info` is `len` bytes and lives through the call; all its pointers are null, so nothing else is written.
@@ -47,5 +61,5 @@ pub(super) fn read(program: BorrowedFd<'_>) -> io::Result<RunStats> {
     if rc < 0 {
         return Err(io::Error::from_raw_os_error(-rc));
     }
-    Ok(RunStats { ns: info.run_time_ns, runs: info.run_cnt })
+    Ok(info)
 }

@@ -1,7 +1,7 @@
 //! A running capture, which returns window by window the stacks, their counts, and accounts that add up.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -14,11 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
 use super::abi::{self, Counters, Waited};
+use super::numbers::EventNumbers;
 use super::overflow::PerCpu;
+use super::probe_place::FunctionPlace;
 use super::program::{BpfProgram, Filter, Load};
 use super::source::{Elapsed, EventSource, Stopped};
 use super::stats::{self, RunStats};
-use crate::sample::event::Expectation;
+use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::{Count, Event, Stack, StackKey};
 
 /// One window: its stacks with their counts, and the accounts of its samples.
@@ -70,6 +72,8 @@ pub struct CaptureOptions {
     pub events: Vec<(Event, u64)>,
     /// Which samples are wanted.
     pub filter: Filter,
+    /// Where the functions of events lie: of probes of functions and markers, all places.
+    pub functions: BTreeMap<Event, Vec<FunctionPlace>>,
     /// A file with the kernel's types (BTF), instead of the kernel's own.
     pub btf: Option<PathBuf>,
 }
@@ -85,20 +89,26 @@ impl Capture {
         let events = options.events.iter().map(|(event, _)| *event).collect();
         let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
         let load = Load { events, rate, cpus };
-        let program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
+        let mut program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
         let chosen = &options.filter.cpus;
+        let none = Vec::new();
         let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
-            Ok(match event {
-                Event::Wait => Box::new(program.switches(*period, chosen.clone())?),
+            Ok(match (event, event.origin()) {
+                (Event::Wait, _) => Box::new(program.switches(*period, chosen.clone())?),
+                (_, Some(EventOrigin::Probe(_))) => {
+                    let functions = options.functions.get(event).unwrap_or(&none);
+                    Box::new(program.probe(*event, *period, functions, chosen.clone())?)
+                }
                 _ => Box::new(PerCpu::open(*event, *period, chosen.clone(), program.fd(*event))?),
             })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
         let arrivals = Arrivals::default();
         let sink = Rc::clone(&arrivals);
+        let numbers = program.numbers().clone();
         let mut builder = RingBufferBuilder::new();
         builder.add(program.ring(), move |bytes| {
-            if let Some((stack, window)) = abi::parse_record(bytes) {
+            if let Some((stack, window)) = abi::parse_record(bytes, &numbers) {
                 sink.borrow_mut()[(window & 1) as usize].push(stack);
             }
             0
@@ -185,7 +195,7 @@ impl Capture {
         if let Some(of) = counted.iter_mut().find(|of| of.event == Event::Wait) {
             of.waited = self.program.take_waited(old)?;
         }
-        Ok(assemble(arrived, counts, counted))
+        Ok(assemble(arrived, counts, counted, self.program.numbers()))
     }
 
     /// Follows CPUs that went online or offline: `online` are online now.
@@ -241,14 +251,24 @@ fn rate(event: Event, period: u64) -> u64 {
     const EVENTS: u64 = 10_000;
     /// Waits that have a sample: at most one for each switch.
     const WAITS: u64 = 4_000;
-    match event.expected() {
-        Expectation::Periodic => 1_000_000_000_u64.div_ceil(period),
-        Expectation::OneIn => EVENTS.div_ceil(period),
-        Expectation::Counted => WAITS,
+    /// Occurrences a second that a processor counts: its cycles.
+    const CYCLES: u64 = 4_000_000_000;
+    match (event, event.origin()) {
+        (Event::Cpu, _) => 1_000_000_000_u64.div_ceil(period),
+        (Event::Wait, _) => WAITS,
+        (_, Some(EventOrigin::Counter(counter))) if counter.is_hardware() => {
+            CYCLES.div_ceil(period).min(EVENTS)
+        }
+        _ => EVENTS.div_ceil(period),
     }
 }
 
-fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Vec<Counted>) -> Window {
+fn assemble(
+    arrived: Vec<Stack>,
+    counts: Vec<(abi::Key, abi::Value)>,
+    events: Vec<Counted>,
+    numbers: &EventNumbers,
+) -> Window {
     let mut by_key: HashMap<StackKey, Stack, RandomState> = HashMap::default();
     by_key.reserve(arrived.len());
     for stack in arrived {
@@ -259,7 +279,7 @@ fn assemble(arrived: Vec<Stack>, counts: Vec<(abi::Key, abi::Value)>, events: Ve
     }
     let mut window = Window { events, ..Window::default() };
     for (key, value) in counts {
-        let Some(key) = key.stack_key() else { continue };
+        let Some(key) = key.stack_key(numbers) else { continue };
         let Some(of) = window.events.iter_mut().find(|of| of.event == key.event) else { continue };
         of.kept += value.count;
         match by_key.remove(&key) {

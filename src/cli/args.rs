@@ -83,6 +83,11 @@ pub(super) enum Sub {
     },
     /// List the JVMs on this host and where their Java names would come from.
     Jvms,
+    /// List the events that this host can sample, for --event.
+    Events {
+        /// List only events whose name contains this text; * matches any text.
+        pattern: Option<String>,
+    },
     /// Check the permissions and kernel features of this host; include the output in bug reports.
     Doctor,
     /// Write the Java agent to a file, for JVMs that load it at startup with -agentpath:FILE.
@@ -98,6 +103,9 @@ pub(super) enum Sub {
         output: PathBuf,
         #[arg(long, value_name = "FORMAT", help_heading = "Output", help = format_help())]
         format: Option<String>,
+        /// Write only this event of the profile [default: all].
+        #[arg(short, long, value_name = "NAME")]
+        event: Option<String>,
         #[command(flatten)]
         waits: WaitChoice,
         #[command(flatten)]
@@ -129,6 +137,9 @@ pub(super) enum Sub {
         /// List lines of source.
         #[arg(long)]
         lines: bool,
+        /// Show only this event of the profile [default: all].
+        #[arg(short, long, value_name = "NAME")]
+        event: Option<String>,
         /// Show only what this function calls; * matches any text.
         #[arg(long, value_name = "NAME")]
         caller: Option<String>,

@@ -18,7 +18,7 @@ use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::sample::{Event, ThreadState};
 use crate::serve::run::ServeConfig;
 use crate::session::{Refused, Settings, Target};
@@ -192,8 +192,7 @@ fn log_level(record: &Record) -> LevelFilter {
 /// The sampled events, each once. `--frequency` is for time. `--count` is for counted events, or for time without
 /// those.
 fn events(record: &Record) -> Result<Vec<Event>, Failure> {
-    let twice = |event: Event| Failure::usage(format!("--event {} is given twice", event.name()));
-    let events = distinct(&record.event).map_err(twice)?;
+    let events = distinct(&record.event).map_err(|why| Failure::usage(format!("--event: {why}")))?;
     let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
     match (record.frequency, record.count, counted) {
@@ -211,7 +210,7 @@ fn events(record: &Record) -> Result<Vec<Event>, Failure> {
 
 /// What one sample stands for: nanoseconds, or a number of occurrences.
 fn period(event: Event, count: Option<u64>, period_ns: u64) -> u64 {
-    if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(1) }
+    if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(event.usual_period()) }
 }
 
 /// The requested rate, and the resulting period in nanoseconds.

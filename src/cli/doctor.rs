@@ -1,5 +1,6 @@
 //! `jbpf-prof doctor`: reports what this host allows, in a form that users paste into bug reports.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -32,8 +33,12 @@ pub struct Trial {
 /// If the kernel refuses to load the program or to open an event.
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
-    let mut capture =
-        Capture::prepare(&CaptureOptions { events: vec![(Event::Cpu, TRIAL_PERIOD_NS)], filter, btf: None })?;
+    let mut capture = Capture::prepare(&CaptureOptions {
+        events: vec![(Event::Cpu, TRIAL_PERIOD_NS)],
+        functions: BTreeMap::new(),
+        filter,
+        btf: None,
+    })?;
     capture.start()?;
     std::thread::sleep(TRIAL);
     capture.stop()?;

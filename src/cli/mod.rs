@@ -6,6 +6,7 @@ pub mod config;
 pub mod daemon;
 pub mod diff;
 pub mod doctor;
+pub mod event_list;
 mod events;
 mod explained;
 pub mod jvms;
@@ -49,6 +50,11 @@ pub enum Command {
         /// Also check that the daemon produces windows.
         ready: bool,
     },
+    /// `events`: list the events of this host.
+    Events {
+        /// A part of a name, or a pattern with `*`.
+        pattern: Option<String>,
+    },
     /// `jvms`: list the JVMs of this host.
     Jvms,
     /// `doctor`: report what this host allows.
@@ -66,6 +72,8 @@ pub enum Command {
         output: OutputTarget,
         /// Title, narrowest frame and direction, if the output is a flame graph.
         look: Look,
+        /// The only event to write; `None`: all.
+        event: Option<String>,
         /// Which samples are converted.
         waits: WaitFilter,
     },
@@ -82,6 +90,8 @@ pub enum Command {
     Show {
         /// The profile to read.
         input: PathBuf,
+        /// The only event to show; `None`: all.
+        event: Option<String>,
         /// What to print.
         options: ShowOptions,
     },
@@ -111,19 +121,20 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
         }
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
+        Some(args::Sub::Events { pattern }) => Ok(Command::Events { pattern }),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
-        Some(args::Sub::Convert { input, output, format, waits, picture }) => {
+        Some(args::Sub::Convert { input, output, format, event, waits, picture }) => {
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
             let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
-            Ok(Command::Convert { input, output, look, waits })
+            Ok(Command::Convert { input, output, look, event, waits })
         }
         Some(args::Sub::Diff(args)) => {
             diff::DiffConfig::new(&args).map(|config| Command::Diff(Box::new(config)))
         }
         Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
         Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
-        Some(args::Sub::Show { input, flat: _, tree, lines, caller, depth }) => {
+        Some(args::Sub::Show { input, flat: _, tree, lines, event, caller, depth }) => {
             let table = match (tree, lines) {
                 (true, _) => ShownTable::Tree,
                 (false, true) => ShownTable::Lines,
@@ -131,7 +142,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
             };
             let caller = caller.as_deref().map(Glob::new);
             let options = ShowOptions { table, caller, depth, width: width_of(std::io::stdout()) };
-            Ok(Command::Show { input, options })
+            Ok(Command::Show { input, event, options })
         }
     }
 }

@@ -31,7 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::sample::Event;
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::serve::{Address, Guard, Listener, serve};
 use crate::session::{self, Control, Node, Refused, Settings, Target};
 use http::{DaemonSite, Server, Surface};
@@ -339,9 +339,13 @@ impl Sampler {
     }
 }
 
-/// The number of events, or of nanoseconds, that a sample stands for.
+/// The number of events, or of nanoseconds, that a sample stands for. A processor counts so much that its events have a
+/// larger period than others.
 fn period(event: Event, config: &DaemonConfig) -> u64 {
-    if event.unit() == Unit::Nanoseconds { keeper::period_ns(config.hz) } else { config.one_in }
+    match event.unit() {
+        Unit::Nanoseconds => keeper::period_ns(config.hz),
+        Unit::Count | Unit::Bytes => config.one_in.max(event.usual_period()),
+    }
 }
 
 fn settings(config: &DaemonConfig) -> Settings {

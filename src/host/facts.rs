@@ -76,6 +76,14 @@ impl Default for HostFacts {
     }
 }
 
+impl Release {
+    /// The version of the running kernel; `None` if its text has no version.
+    #[must_use]
+    pub fn running() -> Option<Release> {
+        Release::parse(&rustix::system::uname().release().to_string_lossy())
+    }
+}
+
 impl HostFacts {
     /// Collects the facts about this host.
     #[must_use]

@@ -4,6 +4,7 @@ pub mod capability;
 pub mod descriptors;
 pub mod facts;
 pub mod refusal;
+pub mod tracefs;
 
 pub use capability::{Capabilities, Capability};
 pub use facts::HostFacts;

@@ -26,6 +26,7 @@ pub mod svg;
 use std::io::Write;
 
 use crate::profile::ProfileView;
+use crate::sample::Event;
 pub use convert::read;
 pub use destination::Destination;
 pub use format::{Format, Needs};
@@ -47,11 +48,17 @@ pub fn write(
     let mut written = Vec::new();
     for (at, views) in views.chunks(each).enumerate() {
         let event = views.first().map(ProfileView::event).unwrap_or_default();
-        let target = if at == 0 { target.clone() } else { target.beside(event.name()) };
+        let target = if at == 0 { target.clone() } else { target.beside(&file_word(event)) };
         destination::write(&target.name, |out| encode(views, target.format, look, out))?;
         written.push(target);
     }
     Ok(written)
+}
+
+/// The name of an event in the name of a file: names of probes have colons, and those of functions have paths.
+fn file_word(event: Event) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    event.name().chars().map(safe).collect::<String>().replace("--", "-")
 }
 
 /// Writes events of a profile in a format.

@@ -15,7 +15,7 @@ use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, FileQuery};
 use super::options::ProcessOptions;
 use super::patience::Tenant;
-use super::root::TargetRoot;
+use super::root::{FileOwner, TargetRoot};
 use super::served::Copies;
 use crate::sample::MonoNs;
 
@@ -118,7 +118,7 @@ impl FileTable {
         root: &TargetRoot,
         path: &Path,
     ) -> Result<OwnedFd, Unopened> {
-        self.run(|opener| opener.open_below(tgid, root, path))
+        self.run(|opener| opener.open_below(tgid, root, path, FileOwner::TargetOrRoot))
     }
 
     /// Looks for code of files in anonymous memory.

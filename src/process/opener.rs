@@ -51,8 +51,8 @@ enum Request {
     },
     /// Copies this many bytes from the file of the first descriptor that is sent beside it to the second.
     Copy { size: u64 },
-    /// Opens a regular file of this user or root, below the one root that is sent beside it.
-    Below { path: Vec<u8>, uid: u32 },
+    /// Opens a regular file below the one root that is sent beside it; `uid`: the user of the process.
+    Below { path: Vec<u8>, owner: FileOwner, uid: u32 },
     /// Looks for code of files in anonymous memory.
     Copied(CopySearch),
 }
@@ -171,8 +171,9 @@ impl Opener {
         tgid: u32,
         root: &TargetRoot,
         path: &Path,
+        owner: FileOwner,
     ) -> Result<OwnedFd, Unopened> {
-        let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), uid: root.uid };
+        let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), owner, uid: root.uid };
         let within = Within::MountNamespace(root.mount_ns);
         match self.run::<AnswerFile>(tgid, within, &request, &[root.dir()])? {
             (Ok(()), fd) => fd.ok_or(NO_ROOM),
@@ -277,6 +278,16 @@ impl Drop for Opener {
     }
 }
 
+/// Opens a regular file of any user below the root of the process `tgid`, in an opener of its own: `binary` is this
+/// program.
+///
+/// # Errors
+/// Why the file was not opened within `limit`.
+pub fn open_file(binary: &Path, tgid: u32, path: &Path, limit: Duration) -> Result<OwnedFd, Unopened> {
+    let root = TargetRoot::of(tgid)?;
+    Opener::new(binary.to_owned(), limit).open_below(tgid, &root, path, FileOwner::Any)
+}
+
 /// The channel to the profiler.
 type Parent = Channel<BorrowedFd<'static>>;
 
@@ -305,11 +316,9 @@ pub fn main() -> i32 {
                 };
                 channel.send(&filled, &[], None)
             }
-            Request::Below { path, uid } => {
+            Request::Below { path, owner, uid } => {
                 let root = roots.first().ok_or(OpenRefusal::ProcessGone);
-                let below = |root: &OwnedFd| {
-                    root::open_regular(root.as_fd(), bytes_path(&path), FileOwner::TargetOrRoot, uid)
-                };
+                let below = |root: &OwnedFd| root::open_regular(root.as_fd(), bytes_path(&path), owner, uid);
                 answer_file(&channel, root.and_then(below))
             }
             Request::Copied(search) => channel.send(&copied::find(&search), &[], None),
@@ -352,7 +361,7 @@ mod tests {
 
     fn asked(opener: &mut Opener) -> Unopened {
         let root = TargetRoot::of(std::process::id()).unwrap();
-        opener.open_below(std::process::id(), &root, Path::new("/etc/passwd")).unwrap_err()
+        opener.open_below(std::process::id(), &root, Path::new("/etc/passwd"), FileOwner::Any).unwrap_err()
     }
 
     #[test]

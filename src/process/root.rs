@@ -46,7 +46,7 @@ pub struct TargetRoot {
 }
 
 /// Who must own a file that we read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOwner {
     /// Any user: the file is verified in another way.
     Any,

@@ -80,6 +80,14 @@ pub struct Sample {
     pub weight: Weight,
 }
 
+/// A profile does not have the event that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the profile has no event {asked}; it has {known}")]
+pub struct NoSuchEvent {
+    asked: String,
+    known: String,
+}
+
 /// Stacks with their weights and labels, and the accounts of the same time; of one event or of several.
 #[derive(Clone, Debug)]
 pub struct Profile {
@@ -133,6 +141,22 @@ impl Profile {
         events.sort_unstable();
         events.dedup();
         if events.is_empty() { vec![Event::default()] } else { events }
+    }
+
+    /// Keeps only the event with this name.
+    ///
+    /// # Errors
+    /// The profile has no such event.
+    pub fn keep_event(&mut self, name: &str) -> Result<(), NoSuchEvent> {
+        let name: &str = Event::parse(name).map_or(name, |event| event.name());
+        let events = self.events();
+        let Some(&kept) = events.iter().find(|event| event.name() == name) else {
+            let known = events.iter().map(|event| event.name()).collect::<Vec<_>>().join(", ");
+            return Err(NoSuchEvent { asked: name.to_owned(), known });
+        };
+        self.accounts.retain(|event, _| *event == kept);
+        self.samples.retain(|(_, _, event, _), _| *event == kept);
+        Ok(())
     }
 
     /// Where the samples of an event went.

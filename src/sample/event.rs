@@ -1,10 +1,14 @@
 //! The events that can be sampled.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An event, in the order of `JP_EVENTS` in `bpf/abi.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+use super::counter::NamedCounter;
+use super::dynamic_event::{DynamicEvent, EventDescription, EventOrigin};
+use super::probe::{InvalidProbe, Probe};
+use super::unit::{Expectation, Unit};
+
+/// An event. The first ones have numbers in the BPF program, in the order of `JP_EVENTS` in `bpf/abi.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// Time on a CPU.
     #[default]
@@ -19,44 +23,37 @@ pub enum Event {
     ContextSwitches,
     /// Time in which a thread had no CPU.
     Wait,
-}
-
-/// The unit of an event's weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds of CPU time or of waiting.
-    Nanoseconds,
-    /// A number of events.
-    Count,
-}
-
-/// How many samples of an event are expected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expectation {
-    /// One sample for each period of time on each CPU.
-    Periodic,
-    /// One sample for each period of events, which the source counts.
-    OneIn,
-    /// As many samples as the programs counted: threads wait or do not.
-    Counted,
+    /// A counter, a probe, or an event of a file, by its name.
+    Dynamic(DynamicEvent),
 }
 
 /// The name for all time of threads.
 const WALL: &str = "wall";
 
+/// Why a text names no event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownEvent {
+    /// No event has this name.
+    #[error("unknown event; known events are {}", Event::names())]
+    Name,
+    /// The text begins as a probe and is none.
+    #[error(transparent)]
+    Probe(#[from] InvalidProbe),
+}
+
 /// The properties of an event. A new event needs an entry in `Event::facts`.
 struct Facts {
     name: &'static str,
-    /// perf's other name of the event.
-    alias: Option<&'static str>,
+    /// perf's other names of the event.
+    aliases: &'static [&'static str],
     title: &'static str,
     unit: Unit,
     expected: Expectation,
 }
 
 impl Event {
-    /// All events; the index is the event's value in `enum jp_event` of `bpf/abi.h`.
-    pub const ALL: [Event; 6] = [
+    /// The events with numbers of their own; the index is the event's value in `enum jp_event` of `bpf/abi.h`.
+    pub const FIXED: [Event; 6] = [
         Event::Cpu,
         Event::PageFaults,
         Event::MinorFaults,
@@ -69,15 +66,19 @@ impl Event {
     fn facts(self) -> Facts {
         use Expectation::{Counted, OneIn, Periodic};
         use Unit::{Count, Nanoseconds};
-        let (name, alias, title, unit, expected) = match self {
-            Event::Cpu => ("cpu", Some("cpu-clock"), "CPU time", Nanoseconds, Periodic),
-            Event::PageFaults => ("page-faults", Some("faults"), "page faults", Count, OneIn),
-            Event::MinorFaults => ("minor-faults", None, "minor page faults", Count, OneIn),
-            Event::MajorFaults => ("major-faults", None, "major page faults", Count, OneIn),
-            Event::ContextSwitches => ("context-switches", Some("cs"), "context switches", Count, OneIn),
-            Event::Wait => ("wait", Some("off-cpu"), "waiting time", Nanoseconds, Counted),
+        let (name, aliases, title, unit, expected): (_, &[&str], _, _, _) = match self {
+            Event::Cpu => ("cpu", &["cpu-clock", "task-clock"], "CPU time", Nanoseconds, Periodic),
+            Event::PageFaults => ("page-faults", &["faults"], "page faults", Count, OneIn),
+            Event::MinorFaults => ("minor-faults", &[], "minor page faults", Count, OneIn),
+            Event::MajorFaults => ("major-faults", &[], "major page faults", Count, OneIn),
+            Event::ContextSwitches => ("context-switches", &["cs"], "context switches", Count, OneIn),
+            Event::Wait => ("wait", &["off-cpu"], "waiting time", Nanoseconds, Counted),
+            Event::Dynamic(event) => {
+                let EventDescription { name, unit, origin } = event.description();
+                (name, &[], name, *unit, if matches!(origin, EventOrigin::Counter(_)) { OneIn } else { Counted })
+            }
         };
-        Facts { name, alias, title, unit, expected }
+        Facts { name, aliases, title, unit, expected }
     }
 
     /// The event's name in perf and in all formats.
@@ -86,26 +87,50 @@ impl Event {
         self.facts().name
     }
 
-    /// The event with this name, or with this other name of perf.
+    /// The event that a user or a file of ours names.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn parse(name: &str) -> Result<Event, UnknownEvent> {
+        let fixed = |event: &Event| event.name() == name || event.facts().aliases.contains(&name);
+        if let Some(event) = Event::FIXED.into_iter().find(fixed) {
+            return Ok(event);
+        }
+        let (name, origin) = match (NamedCounter::named(name), Probe::parse(name)?) {
+            (Some(counter), _) => (counter.name, EventOrigin::Counter(counter.counter)),
+            (None, Some(probe)) => (probe.to_string(), EventOrigin::Probe(probe)),
+            (None, None) => return Err(UnknownEvent::Name),
+        };
+        let description = EventDescription { name, unit: Unit::Count, origin };
+        DynamicEvent::of(description).map(Event::Dynamic).ok_or(UnknownEvent::Name)
+    }
+
+    /// The event with this name and unit in a file: one that can be sampled, or else an event of the file. `None` if
+    /// there are too many or the name is too long.
     #[must_use]
-    pub fn named(name: &str) -> Option<Event> {
-        Event::ALL.into_iter().find(|event| event.name() == name || event.facts().alias == Some(name))
+    pub fn stored(name: &str, unit: Unit) -> Option<Event> {
+        let known = Event::parse(name).ok().filter(|event| event.unit() == unit);
+        known.or_else(|| Event::foreign(name, unit))
+    }
+
+    fn foreign(name: &str, unit: Unit) -> Option<Event> {
+        let description = EventDescription { name: name.to_owned(), unit, origin: EventOrigin::File };
+        DynamicEvent::of(description).map(Event::Dynamic)
     }
 
     /// The events that a name stands for: one, or `cpu` and `wait` for `wall`.
-    #[must_use]
-    pub fn all_named(name: &str) -> Option<Vec<Event>> {
-        if name == WALL {
-            Some(vec![Event::Cpu, Event::Wait])
-        } else {
-            Event::named(name).map(|one| vec![one])
-        }
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn all_named(name: &str) -> Result<Vec<Event>, UnknownEvent> {
+        if name == WALL { Ok(vec![Event::Cpu, Event::Wait]) } else { Ok(vec![Event::parse(name)?]) }
     }
 
-    /// All names, separated by commas, for messages.
+    /// The most used names, separated by commas, for messages.
     #[must_use]
     pub fn names() -> String {
-        format!("{}, {WALL} (cpu and wait)", Event::ALL.map(Event::name).join(", "))
+        let fixed = Event::FIXED.map(Event::name).join(", ");
+        format!("{fixed}, {WALL} (cpu and wait), and those that 'jbpf-prof events' lists")
     }
 
     /// The unit of the event's weights.
@@ -125,33 +150,76 @@ impl Event {
     pub fn title(self) -> &'static str {
         self.facts().title
     }
+
+    /// Where the samples of an event without a number of its own come from.
+    #[must_use]
+    pub fn origin(self) -> Option<&'static EventOrigin> {
+        if let Event::Dynamic(event) = self { Some(&event.description().origin) } else { None }
+    }
+
+    /// How many occurrences a sample stands for unless the user says it.
+    #[must_use]
+    pub fn usual_period(self) -> u64 {
+        match self.origin() {
+            Some(EventOrigin::Counter(counter)) => counter.usual_period(),
+            _ => 1,
+        }
+    }
 }
 
-impl Unit {
-    /// The unit's name in formats.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Nanoseconds => "nanoseconds",
-            Unit::Count => "count",
-        }
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The unit of an event that can be sampled is known by its name; that of another one is taken as a number.
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Event, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let event = Event::parse(&name).ok().or_else(|| Event::foreign(&name, Unit::Count));
+        event.ok_or_else(|| de::Error::custom("too many events"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Event;
+    use super::*;
 
     #[test]
     fn names_lead_back() {
-        for event in Event::ALL {
-            assert_eq!(Event::named(event.name()), Some(event));
+        for event in Event::FIXED {
+            assert_eq!(Event::parse(event.name()), Ok(event));
             assert_eq!(serde_json::to_string(&event).unwrap(), format!("\"{}\"", event.name()));
+            assert_eq!(Event::stored(event.name(), event.unit()), Some(event));
         }
-        assert_eq!(Event::named("cs"), Some(Event::ContextSwitches));
-        assert_eq!(Event::named("cycles"), None);
-        assert_eq!(Event::all_named("wall"), Some(vec![Event::Cpu, Event::Wait]));
-        assert_eq!(Event::all_named("off-cpu"), Some(vec![Event::Wait]));
-        assert_eq!(Event::all_named("cycles"), None);
+        let heap = Event::stored("alloc_space", Unit::Bytes).unwrap();
+        assert_eq!((heap.name(), heap.unit(), heap.usual_period()), ("alloc_space", Unit::Bytes, 1));
+        assert_eq!(
+            serde_json::from_str::<Event>("\"sched:sched_switch\"").unwrap().name(),
+            "sched:sched_switch"
+        );
+        assert_eq!(Event::parse("cs"), Ok(Event::ContextSwitches));
+        assert_eq!(Event::parse("task-clock"), Ok(Event::Cpu));
+        assert_eq!(Event::parse("unknown"), Err(UnknownEvent::Name));
+        assert_eq!(Event::all_named("wall"), Ok(vec![Event::Cpu, Event::Wait]));
+        assert_eq!(Event::all_named("off-cpu"), Ok(vec![Event::Wait]));
+        assert_eq!(Event::all_named("unknown"), Err(UnknownEvent::Name));
+    }
+
+    #[test]
+    fn all_spellings_of_an_event_are_one_event() {
+        let tracepoint = Event::parse("tracepoint:block:block_rq_issue").unwrap();
+        assert_eq!(
+            (tracepoint, tracepoint.unit()),
+            (Event::parse("block:block_rq_issue").unwrap(), Unit::Count)
+        );
+        assert_eq!(tracepoint.name(), "block:block_rq_issue");
+        assert_eq!((tracepoint.expected(), tracepoint.usual_period()), (Expectation::Counted, 1));
+        let cycles = Event::parse("cycles").unwrap();
+        assert_eq!((cycles, cycles.name()), (Event::parse("cpu-cycles").unwrap(), "cpu-cycles"));
+        assert_eq!(cycles.expected(), Expectation::OneIn);
+        assert!(cycles.usual_period() > 1);
+        assert!(matches!(Event::parse("kretprobe:vfs_read"), Err(UnknownEvent::Probe(InvalidProbe::Return))));
     }
 }

@@ -2,16 +2,21 @@
 //!
 //! This room imports no other room, so that recorded stacks can be symbolized without libbpf.
 
+pub mod counter;
+pub mod dynamic_event;
 mod end;
 pub mod event;
 pub mod identity;
 pub mod lock;
+pub mod probe;
 pub mod stack;
 mod state;
+pub mod unit;
 mod waiting;
 mod waker;
 pub mod word;
 
+pub use dynamic_event::DynamicEvent;
 pub use end::StopReason;
 pub use event::Event;
 pub(crate) use identity::ProcessInCgroup;

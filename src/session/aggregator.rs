@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::fresh::Fresh;
 use super::idle::Idle;
 use super::part::RunPart;
+use super::probe_frames;
 use super::sampler::{Batch, Totals};
 use super::tally::EventTally;
 use super::waiting::{Queue, Waiting};
@@ -324,7 +325,8 @@ impl Aggregator {
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let above = self.wakers.above(stack);
         let profile = &mut self.part(window).profile;
-        let shown = last.frames.len() - wait.as_ref().map_or(0, |wait| wait.cut);
+        let own = probe_frames::at_leaf(event, &last.frames);
+        let shown = last.frames.len() - wait.as_ref().map_or(own, |wait| wait.cut);
         let known = last.path.len() - last.roots;
         let new = last.frames[..shown].iter().skip(known);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));

@@ -21,7 +21,7 @@ use crate::profile::frame::clean;
 use crate::profile::report::{EventReport, MAX_STOP_ROWS, StopRow};
 use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
-use crate::sample::event::{Expectation, Unit};
+use crate::sample::unit::{Expectation, Unit};
 use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
 use crate::world::{ChildStats, PartReport};
@@ -142,7 +142,7 @@ impl PartAssembler {
         let past = self.past.entry(of.event).or_default();
         past.ticks += ticks;
         let periods = match of.event.expected() {
-            Expectation::Counted => past.ticks,
+            Expectation::Counted => past.ticks + of.elapsed.missed,
             Expectation::Periodic | Expectation::OneIn => of.elapsed.periods,
         };
         let missed = periods.saturating_sub(past.ticks + past.missed);

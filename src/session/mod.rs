@@ -4,10 +4,12 @@ mod aggregator;
 mod cost;
 mod course;
 mod fresh;
+mod functions;
 mod idle;
 pub mod launch;
 mod outcome;
 mod part;
+mod probe_frames;
 mod progress;
 mod sampler;
 mod stages;
@@ -20,6 +22,7 @@ mod wait_tally;
 mod waiting;
 mod wakers;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -108,7 +111,9 @@ fn sample(
     host::descriptors::allow_most();
     let began = Instant::now();
     let mut groups = Groups::new(settings)?;
-    let mut sampler = Sampler::prepare(options(settings, &groups, launched.as_ref()), control)?;
+    let functions = functions::find(settings, &groups)?;
+    let options = CaptureOptions { functions, ..options(settings, &groups, launched.as_ref()) };
+    let mut sampler = Sampler::prepare(options, control)?;
     let ready = sampler.ready.take().context("the sampler has no maps")?;
     groups.begin(ready.cgroups, &ready.members)?;
     for (event, period) in &settings.events {
@@ -185,5 +190,10 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         kernel: settings.kernel,
         wakers: settings.wakers,
     };
-    CaptureOptions { events: settings.events.clone(), filter, btf: settings.btf.clone() }
+    CaptureOptions {
+        events: settings.events.clone(),
+        functions: BTreeMap::new(),
+        filter,
+        btf: settings.btf.clone(),
+    }
 }

@@ -17,7 +17,7 @@ use crate::capture::window::CaptureOptions;
 use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
 use crate::plan::Control;
 use crate::process::ProcessEvent;
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::sample::{Event, MonoNs};
 use crate::targets::processes::{Change, Targets};
 

@@ -19,7 +19,7 @@ use crate::process::ProcessEvent;
 use crate::profile::Profile;
 use crate::profile::samples::TimeSpan;
 use crate::runtime;
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
 /// All stages, in their order. First, who runs. Then runtimes, whose descriptions of JIT code the unwinder needs. Then

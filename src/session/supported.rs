@@ -2,8 +2,10 @@
 
 use crate::capture::{NoSwitchHook, SwitchHook};
 use crate::failure::Failure;
+use crate::host::Release;
 use crate::plan::Settings;
 use crate::sample::Event;
+use crate::sample::dynamic_event::EventOrigin;
 
 /// Settings with the events that this host can sample, and a warning that names the event left out.
 pub(super) struct Supported {
@@ -16,6 +18,8 @@ impl Supported {
     /// A [`Failure`] of the host if no event remains.
     pub(super) fn of(settings: &Settings) -> Result<Supported, Failure> {
         let waits = settings.events.iter().any(|(event, _)| *event == Event::Wait);
+        let events: Vec<Event> = settings.events.iter().map(|(event, _)| *event).collect();
+        may_interrupt(&events, Release::running())?;
         Supported::with(settings, if waits { SwitchHook::find().err() } else { None })
     }
 
@@ -31,10 +35,43 @@ impl Supported {
     }
 }
 
+/// From this kernel on, a BPF program that comes in a non-maskable interrupt does not wait for a lock of a map that its
+/// CPU holds (commit 20b6cc34ea74). Programs of perf events are kept apart by all kernels, those of probes are not.
+const SAFE_INTERRUPTS: Release = Release { major: 5, minor: 11 };
+
+/// Whether the events of a processor, which come as such interrupts, may come beside probes and waits.
+fn may_interrupt(events: &[Event], release: Option<Release>) -> Result<(), Failure> {
+    let is_hardware = |event: &&Event| matches!(event.origin(), Some(EventOrigin::Counter(counter)) if counter.is_hardware());
+    let is_program =
+        |event: &&Event| **event == Event::Wait || matches!(event.origin(), Some(EventOrigin::Probe(_)));
+    let both = (events.iter().find(is_hardware), events.iter().find(is_program));
+    if let (Some(hardware), Some(program)) = both
+        && release.is_none_or(|release| release < SAFE_INTERRUPTS)
+    {
+        return Err(Failure::host(format!(
+            "{} and {} cannot be sampled in one run before Linux {SAFE_INTERRUPTS}: sample one after the other",
+            hardware.name(),
+            program.name()
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::failure::Exit;
+
+    #[test]
+    fn an_old_kernel_does_not_mix_interrupts_and_probes() {
+        let [cycles, fork] = ["cycles", "sched:sched_process_fork"].map(|name| Event::parse(name).unwrap());
+        let [old, new] = ["5.10.0", "5.11.0"].map(Release::parse);
+        assert!(may_interrupt(&[cycles, Event::Cpu], old).is_ok());
+        assert!(may_interrupt(&[fork, Event::Wait], old).is_ok());
+        assert!(may_interrupt(&[fork, cycles], new).is_ok());
+        assert!(may_interrupt(&[fork, cycles], old).is_err_and(|why| why.exit == Exit::Host));
+        assert!(may_interrupt(&[cycles, Event::Wait], None).is_err());
+    }
 
     #[test]
     fn a_host_without_a_hook_samples_the_other_events() {

@@ -73,6 +73,11 @@ impl Groups {
         Some(Cgroups { chosen: self.chosen.iter().map(|chosen| chosen.group.id).collect(), levels })
     }
 
+    /// The processes in the chosen cgroups now.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.chosen.iter().flat_map(|chosen| chosen.group.processes()).collect()
+    }
+
     /// The hierarchy that distinguishes containers.
     pub(crate) fn naming(&self) -> Hierarchy {
         self.hierarchies.naming()

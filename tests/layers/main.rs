@@ -105,7 +105,7 @@ const ROOMS: [(&str, &[&str]); 26] = [
 ];
 
 /// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
-const LIBRARIES: [(&str, &[&str]); 44] = [
+const LIBRARIES: [(&str, &[&str]); 45] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
@@ -147,6 +147,7 @@ const LIBRARIES: [(&str, &[&str]); 44] = [
     ("serde_json", &["process", "output", "serve", "daemon"]),
     ("sha2", &["symbolize", "output"]),
     ("strsim", &["suggestion"]),
+    ("syscalls", &["capture"]),
     ("thiserror", &["*"]),
     ("tokio", &["plan", "session", "serve", "daemon"]),
     ("toml", &["cli"]),

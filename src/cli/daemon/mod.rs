@@ -132,8 +132,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
 fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     let named = |name: &String| named(name).map_err(|why| Failure::usage(format!("events {name}: {why}")));
     let named = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-    let events = distinct(&named)
-        .map_err(|event| Failure::usage(format!("events: {} is given twice", event.name())))?;
+    let events = distinct(&named).map_err(|why| Failure::usage(format!("events: {why}")))?;
     Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }
 

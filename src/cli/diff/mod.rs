@@ -20,6 +20,8 @@ pub struct DiffConfig {
     pub before: Vec<PathBuf>,
     /// Profiles after.
     pub after: Vec<PathBuf>,
+    /// The event that is compared; `None`: the first one that all profiles have.
+    pub event: Option<String>,
     /// What is compared, and what counts as a change.
     pub options: CompareOptions,
     /// Files to write, with their formats.
@@ -64,7 +66,8 @@ impl DiffConfig {
             per: args.per.as_deref().map(work).transpose()?,
         };
         let (look, width) = (config::look(&args.picture)?, width_of(std::io::stdout()));
-        Ok(DiffConfig { before, after, options, outputs, prints_text, look, width })
+        let event = args.event.clone();
+        Ok(DiffConfig { before, after, event, options, outputs, prints_text, look, width })
     }
 }
 

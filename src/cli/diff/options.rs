@@ -29,6 +29,9 @@ pub(in crate::cli) struct DiffArgs {
     /// Compare with these profiles, if there are several runs.
     #[arg(last = true, value_name = "AFTER")]
     pub(in crate::cli) after: Vec<PathBuf>,
+    /// Compare this event of the profiles [default: the first one that all have].
+    #[arg(short, long, value_name = "NAME")]
+    pub(in crate::cli) event: Option<String>,
     /// Report only changes of this size, in points of the whole, and exit with code 5 if there are any.
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     pub(in crate::cli) fail_above: String,

@@ -85,10 +85,9 @@ impl Query {
     /// The samples that the query asks for.
     pub(super) fn wanted(&self) -> Result<SampleQuery, String> {
         let pattern = |name: &str| self.get(name).map(Glob::new);
-        let event = self.get("event").map(|name| {
-            let known = || format!("event={name}: unknown event; known events are {}", Event::names());
-            Event::named(name).ok_or_else(known)
-        });
+        let event = self
+            .get("event")
+            .map(|name| Event::parse(name).map_err(|error| format!("event={name}: {error}")));
         let mut waits = WaitFilter::default();
         let refused = |name: &str, why: UnknownName| format!("{}={name}: {why}", why.what);
         for name in self.list("state") {

@@ -40,7 +40,11 @@ impl Speak for Pyroscope {
 /// Pyroscope's name for profiles of an event: `process_cpu`, as for CPU profiles of all languages, or the event's own
 /// name.
 fn profile_name(event: Event) -> String {
-    if event == Event::Cpu { "process_cpu".to_owned() } else { event.name().replace('-', "_") }
+    if event == Event::Cpu {
+        return "process_cpu".to_owned();
+    }
+    // A colon separates the parts of a series' name.
+    event.name().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// The messages of push/v1/push.proto and types/v1/types.proto (grafana/pyroscope, 1.x), with their names and tags.

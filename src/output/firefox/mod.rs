@@ -33,7 +33,7 @@ use crate::profile::samples::{Sample, Weight};
 use crate::profile::trie::NodeId;
 use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::Event;
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use wait_marker::WaitMarker;
 
 /// A second in nanoseconds.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::encode::{put_event, put_int, put_no_text, put_number, put_text};
-use super::metadata::{JfrType, metadata_event};
+use super::metadata::JfrType;
 use super::names::{FrameType, NONE, Names};
 
 /// The first bytes of every chunk: `FLR`, and version 2.1.
@@ -170,12 +170,12 @@ impl Chunk {
         }
     }
 
-    /// Writes the chunk.
+    /// Writes the chunk, with the event that describes the types of the file.
     ///
     /// # Errors
     /// The error of `out`.
-    pub(super) fn write(&self, time: ChunkTime, out: &mut dyn Write) -> io::Result<()> {
-        let (metadata, checkpoint) = (metadata_event(), self.checkpoint(time.begin));
+    pub(super) fn write(&self, time: ChunkTime, metadata: &[u8], out: &mut dyn Write) -> io::Result<()> {
+        let checkpoint = self.checkpoint(time.begin);
         let constants = HEADER_SIZE + metadata.len() as u64 + self.events.len() as u64;
         let header = [
             constants + checkpoint.len() as u64,
@@ -189,7 +189,7 @@ impl Chunk {
         out.write_all(&MAGIC)?;
         header.iter().try_for_each(|number| out.write_all(&number.to_be_bytes()))?;
         out.write_all(&FEATURES.to_be_bytes())?;
-        [&metadata, &self.events, &checkpoint].iter().try_for_each(|part| out.write_all(part))
+        [metadata, &self.events, &checkpoint].iter().try_for_each(|part| out.write_all(part))
     }
 
     /// The event with all constants. A reader refuses a pool without entries.

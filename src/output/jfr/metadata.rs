@@ -34,13 +34,20 @@ pub(super) enum JfrType {
     ActiveSetting,
     Accounts,
     Lost,
-    /// The type of the first event of [`Event::ALL`]; the types of the others follow.
+    /// The type of the first event of the file's [`JfrEvents`]; the types of the others follow.
     Samples,
 }
 
-/// The number of the type that the samples of an event have.
-pub(super) fn samples_of(event: Event) -> u64 {
-    JfrType::Samples as u64 + event as u64
+/// The events of a file.
+#[derive(Debug)]
+pub(super) struct JfrEvents(pub(super) Vec<Event>);
+
+impl JfrEvents {
+    /// The number of the type that the samples of an event have.
+    pub(super) fn type_of(&self, event: Event) -> u64 {
+        let place = self.0.iter().position(|one| *one == event);
+        JfrType::Samples as u64 + place.unwrap_or(self.0.len()) as u64
+    }
 }
 
 /// The name of the type that the samples of an event have. A sample of the CPU is what JFR calls an execution sample.
@@ -49,17 +56,18 @@ pub(super) fn name_of(event: Event) -> Cow<'static, str> {
     if event == Event::Cpu {
         return "jdk.ExecutionSample".into();
     }
-    let words = event.name().split('-').map(|word| {
-        let (first, rest) = word.split_at(1);
-        format!("{}{rest}", first.to_uppercase())
+    // A type is named as a class is: the names of probes and those of other tools' files can have any text.
+    let words = event.name().split(|c: char| !c.is_ascii_alphanumeric()).map(|word| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
     });
     format!("jbpf.{}", words.collect::<String>()).into()
 }
 
 /// The metadata event.
-pub(super) fn metadata_event() -> Vec<u8> {
+pub(super) fn metadata_event(events: &JfrEvents) -> Vec<u8> {
     let root = Element::new("root")
-        .child(types().into_iter().fold(Element::new("metadata"), Element::child))
+        .child(types(events).into_iter().fold(Element::new("metadata"), Element::child))
         .child(Element::new("region").with("locale", "en_US").with("gmtOffset", "0"));
     let mut strings = Strings::default();
     let mut tree = Vec::new();
@@ -172,11 +180,11 @@ impl Strings {
     }
 }
 
-fn types() -> Vec<Element> {
+fn types(events: &JfrEvents) -> Vec<Element> {
     let mut all = constants();
     all.extend(annotations());
     all.extend(recording());
-    all.extend(Event::ALL.map(samples));
+    all.extend(events.0.iter().map(|event| samples(*event, events.type_of(*event))));
     all
 }
 
@@ -281,8 +289,8 @@ fn recording() -> Vec<Element> {
 }
 
 /// The type of an event's samples.
-fn samples(event: Event) -> Element {
-    let kind = Element::event(name_of(event), samples_of(event));
+fn samples(event: Event, number: u64) -> Element {
+    let kind = Element::event(name_of(event), number);
     let duration = || Element::typed("duration", JfrType::Long).noted(JfrType::Timespan, "TICKS");
     match event {
         Event::Cpu => kind

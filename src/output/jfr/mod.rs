@@ -28,7 +28,7 @@ use crate::profile::{Kind, ProfileView};
 use crate::sample::Event;
 use chunk::{Chunk, ChunkTime, JfrFrame, JfrStack, RUNNABLE};
 use encode::{put_number, put_text};
-use metadata::{JfrType, samples_of};
+use metadata::{JfrEvents, JfrType, metadata_event};
 use names::{FrameType, NONE, Names};
 
 /// A second in nanoseconds.
@@ -71,7 +71,8 @@ fn write_chunks(views: &[ProfileView<'_>], chunk_size: usize, out: &mut dyn Writ
     );
     let mut rows: Vec<Sample> = views.iter().flat_map(|view| view.by_second()).copied().collect();
     rows.sort_unstable_by_key(|row| (row.second, row.event, row.labels, row.leaf));
-    let mut writer = JfrWriter::new(first, &rows, chunk_size, out);
+    let events = JfrEvents(views.iter().map(ProfileView::event).collect());
+    let mut writer = JfrWriter::new(first, events, &rows, chunk_size, out);
     writer.add_recording();
     views.iter().for_each(|view| writer.add_accounts(view));
     for view in views {
@@ -87,6 +88,9 @@ fn write_chunks(views: &[ProfileView<'_>], chunk_size: usize, out: &mut dyn Writ
 struct JfrWriter<'a, 'p> {
     /// Any view: all have the profile's frames, stacks and labels.
     view: &'a ProfileView<'p>,
+    events: JfrEvents,
+    /// The types of the file, the same in each chunk.
+    metadata: Vec<u8>,
     names: Names,
     chunk: Chunk,
     chunk_size: usize,
@@ -106,6 +110,7 @@ struct JfrWriter<'a, 'p> {
 impl<'a, 'p> JfrWriter<'a, 'p> {
     fn new(
         view: &'a ProfileView<'p>,
+        events: JfrEvents,
         rows: &[Sample],
         chunk_size: usize,
         out: &'a mut dyn Write,
@@ -116,6 +121,8 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         let has_seconds = rows.iter().any(|row| row.second > 0);
         JfrWriter {
             view,
+            metadata: metadata_event(&events),
+            events,
             names: Names::new(has_processes),
             chunk: Chunk::default(),
             chunk_size,
@@ -164,7 +171,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         let accounts = view.accounts();
         if accounts.period_ns > 0 {
             self.begin_event(JfrType::ActiveSetting as u64, 0);
-            self.put(samples_of(view.event()));
+            self.put(self.events.type_of(view.event()));
             self.put_text("period");
             self.put_text(&format!("{} ns", accounts.period_ns));
             self.end_event();
@@ -242,7 +249,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
 
     fn add_sample(&mut self, event: Event, sample: &JfrSample) -> anyhow::Result<()> {
         let JfrSample { at, each, thread, stack, state, reason, waker } = *sample;
-        self.begin_event(samples_of(event), at);
+        self.begin_event(self.events.type_of(event), at);
         self.chunk.add_thread(&self.names, thread);
         match event {
             Event::Cpu => [thread, stack, RUNNABLE].into_iter().for_each(|number| self.put(number)),
@@ -330,7 +337,9 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
     fn end_chunk(&mut self, at: u64) -> anyhow::Result<()> {
         let profile_unix_ns = self.view.span().start_unix_ns;
         let time = ChunkTime { profile_unix_ns, begin: self.begin, end: at.max(self.begin + 1) };
-        std::mem::take(&mut self.chunk).write(time, self.out).context("writing a JFR file")?;
+        std::mem::take(&mut self.chunk)
+            .write(time, &self.metadata, self.out)
+            .context("writing a JFR file")?;
         self.begin = time.end;
         Ok(())
     }

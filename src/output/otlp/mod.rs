@@ -22,7 +22,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{folded, name};
 use crate::profile::{Accounts, ProfileView};
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use dictionary::{Dictionary, text};
 
 pub use rejection::Rejection;

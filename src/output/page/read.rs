@@ -16,6 +16,7 @@ use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::trie::NodeId;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+use crate::sample::unit::Unit;
 use crate::sample::{Event, ThreadState};
 
 /// Limit on the size of a file, and on its unpacked document, in bytes.
@@ -91,8 +92,8 @@ impl PageReader<'_> {
         let mut events = Vec::new();
         for event in &self.document.events {
             events.push(
-                Event::named(&event.name)
-                    .with_context(|| format!("the page has the unknown event {:?}", event.name))?,
+                Event::stored(&event.name, Unit::named(&event.unit))
+                    .context("the page has too many events, or one with too long a name")?,
             );
         }
         let sums = self.samples(&nodes, &labels, &events)?;

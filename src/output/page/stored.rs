@@ -67,6 +67,7 @@ pub(super) struct StoredContainer {
 #[derive(Deserialize)]
 pub(super) struct StoredEvent {
     pub(super) name: String,
+    pub(super) unit: String,
     pub(super) accounts: Accounts,
 }
 

@@ -173,7 +173,7 @@ fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
         ("/samples/column/0", 99_999.into(), "behind its last column"),
         ("/samples/count/0", u64::MAX.into(), "63 bits"),
         ("/samples/labels/0", 999_999.into(), "refers to labels"),
-        ("/events/0/name", "x".into(), "unknown event"),
+        ("/events/0/name", "x".repeat(5000).into(), "too long a name"),
         ("/events/0/accounts/filtered", u64::MAX.into(), "63 bits"),
     ] {
         let said = set(path, value);

@@ -12,11 +12,14 @@ pub(super) enum ValueColumn {
 }
 
 impl ValueColumn {
+    /// The end of the type of [`Samples`](ValueColumn::Samples) of all events but `cpu`.
+    pub(super) const OF_EVENT: &str = " samples";
+
     /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`, as in Go's profiler.
     pub(super) fn name(self, event: Event) -> (String, &'static str) {
         match (self, event) {
             (ValueColumn::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
-            (ValueColumn::Samples, _) => (format!("{} samples", event.name()), "count"),
+            (ValueColumn::Samples, _) => (format!("{}{}", event.name(), Self::OF_EVENT), "count"),
             (ValueColumn::Value, _) => (event.name().to_owned(), event.unit().name()),
         }
     }

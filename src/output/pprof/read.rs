@@ -1,6 +1,6 @@
 //! Reading pprof: own files completely, files of other writers as far as they describe their frames.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::sample::{Event, ThreadState};
 
 /// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
@@ -86,37 +86,56 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Finds the columns of each event. In files of other writers everything is the `cpu` event: `samples/count`, or
-    /// else the first column, is the number of samples, and the first column in nanoseconds is the amount.
+    /// Finds the columns of each event. Of our files: `NAME samples` and `NAME`. `samples/count` and the time are the
+    /// event `cpu`, in files of other writers too. Each other column is an event of its own.
     fn find_columns(&self) -> anyhow::Result<Vec<EventColumns>> {
         let mut types = Vec::new();
         for value in &self.file.sample_type {
             types.push((&**self.text(value.r#type)?, &**self.text(value.unit)?));
         }
+        let mut columns = Vec::new();
+        let mut used = BTreeSet::new();
+        for (samples, (kind, unit)) in types.iter().enumerate() {
+            let Some(name) = kind.strip_suffix(ValueColumn::OF_EVENT).filter(|_| *unit == "count") else {
+                continue;
+            };
+            let stands_for = types.iter().position(|(other, _)| *other == name);
+            let event = match stands_for {
+                Some(value) => Event::stored(name, Unit::named(types[value].1)),
+                None => Event::parse(name).ok(),
+            };
+            if let Some(event) = event {
+                columns.push(EventColumns { event, samples, grain: 1, stands_for });
+                used.extend(stands_for.into_iter().chain([samples]));
+            }
+        }
+        if let Some(cpu) = self.cpu_columns(&types, &used) {
+            used.extend(cpu.stands_for.into_iter().chain([cpu.samples]));
+            columns.insert(0, cpu);
+        }
+        for (at, (kind, unit)) in types.iter().enumerate().filter(|(at, _)| !used.contains(at)) {
+            let event =
+                Event::stored(kind, Unit::named(unit)).context("the file has too many sample types")?;
+            columns.push(EventColumns { event, samples: at, grain: 1, stands_for: Some(at) });
+        }
+        let mut events = BTreeSet::new();
+        columns.retain(|of| events.insert(of.event));
+        Ok(columns)
+    }
+
+    /// The columns of CPU time: `samples/count` with the first unused column in nanoseconds, or `cpu/nanoseconds` alone.
+    fn cpu_columns(&self, types: &[(&str, &str)], used: &BTreeSet<usize>) -> Option<EventColumns> {
         let find =
             |(kind, unit): (String, &str)| types.iter().position(|known| *known == (kind.as_str(), unit));
-        let counted = Event::ALL.into_iter().filter(|event| *event != Event::Cpu);
-        let mut columns: Vec<EventColumns> = counted
-            .filter_map(|event| {
-                let samples = find(ValueColumn::Samples.name(event))?;
-                Some(EventColumns {
-                    event,
-                    samples,
-                    grain: 1,
-                    stands_for: find(ValueColumn::Value.name(event)),
-                })
-            })
-            .collect();
+        let own = find(ValueColumn::Value.name(Event::Cpu));
         let samples = find(ValueColumn::Samples.name(Event::Cpu));
-        if samples.is_some() || columns.is_empty() {
-            let ns = find(ValueColumn::Value.name(Event::Cpu))
-                .or_else(|| types.iter().position(|(_, unit)| *unit == "nanoseconds"));
-            let samples = samples.unwrap_or(0);
-            let period = u64::try_from(self.file.period).unwrap_or(0);
-            let grain = if ns == Some(samples) { period.max(1) } else { 1 };
-            columns.insert(0, EventColumns { event: Event::Cpu, samples, grain, stands_for: ns });
-        }
-        Ok(columns)
+        let time = || {
+            types.iter().enumerate().position(|(at, (_, unit))| *unit == "nanoseconds" && !used.contains(&at))
+        };
+        let ns = own.or_else(|| if samples.is_some() { time() } else { None });
+        let period = u64::try_from(self.file.period).unwrap_or(0);
+        let grain = if samples.is_none() { period.max(1) } else { 1 };
+        Some(EventColumns { event: Event::Cpu, samples: samples.or(ns)?, grain, stands_for: ns })
     }
 
     fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
@@ -289,29 +308,69 @@ mod tests {
     use super::proto::{ProtoProfile, ProtoSample, ValueType};
     use super::*;
 
-    /// A file of another writer, with samples without frames.
+    const STRINGS: [&str; 11] = [
+        "",
+        "cpu",
+        "nanoseconds",
+        "samples",
+        "count",
+        "alloc_objects",
+        "alloc_space",
+        "bytes",
+        "contentions",
+        "delay",
+        "page-faults samples",
+    ];
+
+    /// A file of another writer with sample types by their place in `STRINGS`, and samples without frames.
     fn file(types: &[(i64, i64)], samples: &[&[i64]]) -> Profile {
-        let strings = ["", "cpu", "nanoseconds", "samples", "count"].map(str::to_owned);
         let file = ProtoProfile {
             sample_type: types.iter().map(|&(r#type, unit)| ValueType { r#type, unit }).collect(),
             sample: samples
                 .iter()
                 .map(|value| ProtoSample { value: value.to_vec(), ..ProtoSample::default() })
                 .collect(),
-            string_table: strings.to_vec(),
+            string_table: STRINGS.map(str::to_owned).to_vec(),
             period: 10_000_000,
             ..ProtoProfile::default()
         };
         read(&mut file.encode_to_vec().as_slice()).unwrap()
     }
 
+    /// Name, unit, samples and amount of each event.
+    fn events(profile: &Profile) -> Vec<(&'static str, &'static str, u64, u64)> {
+        profile.check().unwrap();
+        let events = profile.events().into_iter();
+        let rows = events.map(|event| (event, profile.of_event(event).total()));
+        rows.map(|(event, sum)| (event.name(), event.unit().name(), sum.count, sum.value)).collect()
+    }
+
     #[test]
     fn a_file_with_times_only_has_a_sample_for_each_period() {
-        let total = |profile: &Profile| profile.of_event(Event::Cpu).total();
         let profile = file(&[(1, 2)], &[&[30_000_000], &[5]]);
-        assert_eq!(total(&profile), Weight { count: 4, value: 30_000_005 });
-        profile.check().unwrap();
+        assert_eq!(events(&profile), [("cpu", "nanoseconds", 4, 30_000_005)]);
         let both = file(&[(3, 4), (1, 2)], &[&[7, 70_000_000]]);
-        assert_eq!(total(&both), Weight { count: 7, value: 70_000_000 });
+        assert_eq!(events(&both), [("cpu", "nanoseconds", 7, 70_000_000)]);
+    }
+
+    #[test]
+    fn each_sample_type_of_another_writer_is_an_event() {
+        let heap = file(&[(5, 4), (6, 7)], &[&[2, 64], &[1, 4096]]);
+        assert_eq!(events(&heap), [("alloc_objects", "count", 3, 3), ("alloc_space", "bytes", 4160, 4160)]);
+        let mutex = file(&[(8, 4), (9, 2)], &[&[3, 500]]);
+        assert_eq!(events(&mutex), [("contentions", "count", 3, 3), ("delay", "nanoseconds", 500, 500)]);
+        let mixed = file(&[(3, 4), (1, 2), (6, 7), (10, 4)], &[&[1, 10, 64, 9]]);
+        let all =
+            [("cpu", "nanoseconds", 1, 10), ("page-faults", "count", 9, 0), ("alloc_space", "bytes", 64, 64)];
+        assert_eq!(events(&mixed), all);
+    }
+
+    #[test]
+    fn one_event_can_be_kept() {
+        let mut heap = file(&[(5, 4), (6, 7)], &[&[2, 64]]);
+        let none = heap.keep_event("inuse_space").unwrap_err().to_string();
+        assert_eq!(none, "the profile has no event inuse_space; it has alloc_objects, alloc_space");
+        heap.keep_event("alloc_space").unwrap();
+        assert_eq!(events(&heap), [("alloc_space", "bytes", 64, 64)]);
     }
 }

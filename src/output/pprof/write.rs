@@ -21,7 +21,7 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
-use crate::sample::event::Unit;
+use crate::sample::unit::Unit;
 use crate::sample::{Event, ThreadState};
 
 /// Writes events of a profile; each event has its own columns in the samples' values.
@@ -283,7 +283,7 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
     say("expected", *expected);
     match view.event().unit() {
         Unit::Nanoseconds => say("period_ns", *period_ns),
-        Unit::Count => say("one_in", *one_in),
+        Unit::Count | Unit::Bytes => say("one_in", *one_in),
     }
     list
 }

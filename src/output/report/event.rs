@@ -7,7 +7,7 @@ use crate::profile::report::{EventReport, StopRow};
 use crate::profile::tables::{LeafSides, UnknownRow};
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
-use crate::sample::event::Expectation;
+use crate::sample::unit::Expectation;
 
 /// A labelled number, the whole for its share, and a note.
 struct Row {
@@ -64,7 +64,8 @@ pub(super) fn samples(
         event => format!("Samples of {}", event.name()),
     };
     let expected = match of.event.expected() {
-        Expectation::Counted => String::new(),
+        Expectation::Counted if accounts.missed == 0 => String::new(),
+        Expectation::Counted => format!("  and {} missed", thousands(accounts.missed)),
         Expectation::Periodic | Expectation::OneIn => {
             format!("  of {} expected, {} missed", thousands(accounts.expected), thousands(accounts.missed))
         }

@@ -1,0 +1,45 @@
+//! The frames between a tracepoint and the BPF program that it runs: they belong to the probe, not to what is profiled.
+
+use std::sync::Arc;
+
+use crate::profile::Frame;
+use crate::sample::Event;
+use crate::sample::dynamic_event::EventOrigin;
+use crate::sample::probe::Probe;
+
+/// Beginnings of the kernel's functions that call the program (include/trace/bpf_probe.h, include/linux/tracepoint.h,
+/// kernel/trace/bpf_trace.c; kernels 5.10 to 6.18).
+const CALLERS: [&str; 4] = ["__traceiter_", "__bpf_trace_", "bpf_trace_run", "bpf_prog_"];
+/// How far from the leaf the first of them can be.
+const DEEPEST: usize = 12;
+
+/// How many frames at the leaf belong to the probe.
+pub(super) fn at_leaf(event: Event, frames: &[Arc<Frame>]) -> usize {
+    let Some(EventOrigin::Probe(Probe::Tracepoint { .. } | Probe::SystemCall { .. })) = event.origin() else {
+        return 0;
+    };
+    let last = frames.len().saturating_sub(DEEPEST);
+    let is_caller = |frame: &Arc<Frame>| CALLERS.iter().any(|caller| frame.name.starts_with(caller));
+    frames[last..].iter().position(is_caller).map_or(0, |at| frames.len() - last - at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Kind;
+
+    #[test]
+    fn the_leaf_is_what_has_the_tracepoint() {
+        let frames = |names: &str| -> Vec<Arc<Frame>> {
+            names.split(' ').map(|name| Arc::new(Frame::named(Kind::Kernel, name))).collect()
+        };
+        let fork = frames(
+            "do_syscall_64 kernel_clone __traceiter_sched_process_fork bpf_trace_run2 bpf_prog_1_on x",
+        );
+        let tracepoint = Event::parse("sched:sched_process_fork").unwrap();
+        assert_eq!(at_leaf(tracepoint, &fork), 4);
+        assert_eq!(at_leaf(tracepoint, &fork[..2]), 0);
+        assert_eq!(at_leaf(Event::Cpu, &fork), 0);
+        assert_eq!(at_leaf(tracepoint, &[]), 0);
+    }
+}

@@ -1,0 +1,249 @@
+//! Where a function or a static marker of a file lies: for probes, which the kernel places at an offset in the file.
+//!
+//! Markers are those of `<sys/sdt.h>`: notes in `.note.stapsdt` (SystemTap's wiki, `UserSpaceProbeImplementation`).
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use super::elf::{Elf, ElfError, ElfSource, Section};
+use super::fields::{Class, Fields};
+
+/// Limits on what is read of a file, bytes: the largest symbol tables of Chromium and libjvm are a tenth of that.
+const MAX_SYMBOLS: u64 = 256 << 20;
+const MAX_STRINGS: u64 = 512 << 20;
+const MAX_NOTES: u64 = 16 << 20;
+/// Places of one marker: the compiler inlines the functions that have it.
+const MAX_SITES: usize = 256;
+
+const FUNCTION: u8 = 2;
+const INDIRECT_FUNCTION: u8 = 10;
+const STAPSDT: u32 = 3;
+const OWNER: &[u8] = b"stapsdt\0";
+
+/// The place of code in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeSite {
+    /// Bytes from the beginning of the file.
+    pub offset: u64,
+    /// The place of the number that is not 0 while the marker is used; 0: the marker has none.
+    pub semaphore: u64,
+}
+
+/// Why no place was found.
+#[derive(Debug, thiserror::Error)]
+pub enum NoProbeSite {
+    /// The file is no ELF file, or its headers lead nowhere.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// No descriptor is left.
+    #[error("no descriptor is left: {0}")]
+    NoDescriptor(#[from] std::io::Error),
+    /// No symbol has the name.
+    #[error(
+        "the file has no function of this name in its symbol tables (a C++ or Rust name is the mangled one)"
+    )]
+    Function,
+    /// The dynamic linker chooses one of several functions.
+    #[error("the dynamic linker chooses one of several functions for this name (an IFUNC): name that one")]
+    Indirect,
+    /// No note has the provider and the name.
+    #[error("the file has no static marker of this provider and name ('readelf -n' lists them)")]
+    Marker,
+    /// The symbol or note leads out of the file's code.
+    #[error("the place is not in the file")]
+    Outside,
+}
+
+/// Where the function of this symbol begins.
+///
+/// # Errors
+/// Why there is no such function.
+pub fn function(file: OwnedFd, symbol: &str) -> Result<ProbeSite, NoProbeSite> {
+    let elf = Elf::read_headers(ElfSource::File(File::from(file)))?;
+    let mut indirect = false;
+    for table in [".symtab", ".dynsym"] {
+        let Some(section) = elf.section(table) else { continue };
+        let Some(names) = elf.strings_of(section) else { continue };
+        match symbol_in(&elf, section, names, symbol)? {
+            Some((FUNCTION, address)) => {
+                return Ok(ProbeSite { offset: offset(&elf, address)?, semaphore: 0 });
+            }
+            Some(_) => indirect = true,
+            None => {}
+        }
+    }
+    Err(if indirect { NoProbeSite::Indirect } else { NoProbeSite::Function })
+}
+
+/// The kind and the address of a defined function.
+fn symbol_in(
+    elf: &Elf,
+    section: &Section,
+    names: &Section,
+    symbol: &str,
+) -> Result<Option<(u8, u64)>, NoProbeSite> {
+    let names = elf.bytes(names.offset, names.size, MAX_STRINGS)?;
+    let (size, at) = match elf.class() {
+        Class::Elf64 => (24, [4, 6, 8]),
+        Class::Elf32 => (16, [12, 14, 4]),
+    };
+    let [info, section_index, value] = at;
+    let mut found = None;
+    for record in elf.bytes(section.offset, section.size, MAX_SYMBOLS)?.chunks_exact(size) {
+        let fields = Fields(record);
+        let kind = record[info] & 0xf;
+        let is_function = kind == FUNCTION || kind == INDIRECT_FUNCTION;
+        if !is_function || fields.u16(section_index) == 0 || !is_named(&names, fields.u32(0), symbol) {
+            continue;
+        }
+        let address = fields.word(elf.class(), value, value);
+        if kind == FUNCTION {
+            return Ok(Some((kind, address)));
+        }
+        found = Some((kind, address));
+    }
+    Ok(found)
+}
+
+/// Whether the string at `at` is `symbol`, perhaps with a version behind it: `malloc@@GLIBC_2.2.5`.
+fn is_named(names: &[u8], at: u32, symbol: &str) -> bool {
+    let rest = names.get(at as usize..).and_then(|name| name.strip_prefix(symbol.as_bytes()));
+    rest.is_some_and(|rest| matches!(rest.first(), Some(b'\0' | b'@')))
+}
+
+/// Where a static marker lies, each of its places.
+///
+/// # Errors
+/// Why there is no such marker.
+pub fn marker(file: OwnedFd, provider: &str, name: &str) -> Result<Vec<ProbeSite>, NoProbeSite> {
+    let elf = Elf::read_headers(ElfSource::File(File::from(file)))?;
+    let section = elf.section(".note.stapsdt").ok_or(NoProbeSite::Marker)?;
+    // A tool that moves code (prelink) does not change the notes: the base's address says how far.
+    let base = elf.section(".stapsdt.base").map(|section| section.addr);
+    let notes = elf.bytes(section.offset, section.size, MAX_NOTES)?;
+    let mut sites = Vec::new();
+    for note in Notes(&notes).filter(|note| note.is(elf.class(), provider, name)).take(MAX_SITES) {
+        let [address, linked, semaphore] = note.words(elf.class());
+        let moved = base.map_or(0, |base| base.wrapping_sub(linked));
+        let semaphore = match semaphore {
+            0 => 0,
+            address => offset(&elf, address.wrapping_add(moved))?,
+        };
+        sites.push(ProbeSite { offset: offset(&elf, address.wrapping_add(moved))?, semaphore });
+    }
+    if sites.is_empty() { Err(NoProbeSite::Marker) } else { Ok(sites) }
+}
+
+fn offset(elf: &Elf, address: u64) -> Result<u64, NoProbeSite> {
+    elf.offset_of(address).map(|(offset, _)| offset).ok_or(NoProbeSite::Outside)
+}
+
+/// The notes of a section.
+struct Notes<'n>(&'n [u8]);
+
+/// The description of a marker: three addresses, then provider, name and arguments, each ended by 0.
+struct MarkerNote<'n>(&'n [u8]);
+
+impl<'n> Iterator for Notes<'n> {
+    type Item = MarkerNote<'n>;
+
+    fn next(&mut self) -> Option<MarkerNote<'n>> {
+        loop {
+            let header = self.0.get(..12)?;
+            let fields = Fields(header);
+            let [owner, description] = [fields.u32(0) as usize, fields.u32(4) as usize];
+            let kind = fields.u32(8);
+            let begin = 12usize.checked_add(owner.checked_next_multiple_of(4)?)?;
+            let end = begin.checked_add(description)?;
+            let is_marker = kind == STAPSDT && self.0.get(12..12 + owner.min(OWNER.len())) == Some(OWNER);
+            let description = self.0.get(begin..end)?;
+            self.0 = self.0.get(end.checked_next_multiple_of(4)?..).unwrap_or_default();
+            if is_marker {
+                return Some(MarkerNote(description));
+            }
+        }
+    }
+}
+
+impl MarkerNote<'_> {
+    fn word_size(class: Class) -> usize {
+        match class {
+            Class::Elf32 => 4,
+            Class::Elf64 => 8,
+        }
+    }
+
+    fn words(&self, class: Class) -> [u64; 3] {
+        let size = MarkerNote::word_size(class);
+        [0, 1, 2].map(|n| Fields(self.0).word(class, n * size, n * size))
+    }
+
+    fn is(&self, class: Class, provider: &str, name: &str) -> bool {
+        let mut texts =
+            self.0.get(3 * MarkerNote::word_size(class)..).unwrap_or_default().split(|byte| *byte == 0);
+        texts.next() == Some(provider.as_bytes()) && texts.next() == Some(name.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A note with a description, padded.
+    fn note(owner: &[u8], kind: u32, description: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in [owner.len() as u32, description.len() as u32, kind] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for part in [owner, description] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    fn described(address: u64, texts: &str) -> Vec<u8> {
+        let words = [address, 0x2000, 0x3000].map(u64::to_le_bytes).concat();
+        [&words, texts.as_bytes()].concat()
+    }
+
+    #[test]
+    fn markers_are_found_among_other_notes() {
+        let bytes = [
+            note(b"GNU\0", 3, &[1; 20]),
+            note(OWNER, STAPSDT, &described(0x1000, "libc\0setjmp\08@%rdi\0")),
+            note(OWNER, STAPSDT, &described(0x1010, "libc\0longjmp\0\0")),
+            note(OWNER, STAPSDT, b"short"),
+        ]
+        .concat();
+        let found = |provider: &str, name: &str| -> Vec<u64> {
+            let all = Notes(&bytes).filter(|note| note.is(Class::Elf64, provider, name));
+            all.map(|note| note.words(Class::Elf64)[0]).collect()
+        };
+        assert_eq!(Notes(&bytes).count(), 3);
+        assert_eq!((found("libc", "setjmp"), found("libc", "longjmp")), (vec![0x1000], vec![0x1010]));
+        assert_eq!((found("libc", "set"), found("c", "setjmp")), (vec![], vec![]));
+        for len in 0..bytes.len() {
+            assert!(Notes(&bytes[..len]).count() <= 3, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_symbol_may_have_a_version() {
+        let names = b"\0malloc@@GLIBC_2.2.5\0mallocs\0";
+        assert!(is_named(names, 1, "malloc"));
+        assert!(is_named(names, 21, "mallocs") && !is_named(names, 21, "malloc"));
+        assert!(!is_named(names, 200, "malloc"));
+    }
+
+    #[test]
+    fn functions_of_this_program_are_found() {
+        let own = || OwnedFd::from(File::open("/proc/self/exe").unwrap());
+        let main = function(own(), "main").unwrap();
+        assert!(main.offset > 0 && main.semaphore == 0);
+        assert!(matches!(function(own(), "no_such_function_here"), Err(NoProbeSite::Function)));
+        assert!(matches!(marker(own(), "no", "marker"), Err(NoProbeSite::Marker)));
+        let text = OwnedFd::from(File::open("/proc/self/status").unwrap());
+        assert!(matches!(function(text, "main"), Err(NoProbeSite::Elf(_))));
+    }
+}
