@@ -22,8 +22,7 @@ use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, Jv
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::{JavaFrames, Seen, Times};
 use super::message::{
-    Changed, JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest,
-    WorkerResponse,
+    Changed, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::patience::Tenant;
@@ -260,44 +259,8 @@ impl JvmNames {
         answers
     }
 
-    /// The JVM's names of its Java threads with these numbers in its own PID namespace; raw text, as far as readable.
-    pub(crate) fn thread_names(&mut self, id: ProcessId, numbers: &[u32]) -> Vec<Option<String>> {
-        let request = |jvm, numbers: &[_]| WorkerRequest::Threads { jvm, numbers: numbers.to_vec() };
-        self.texts((id, JvmData::Memory), numbers, request)
-    }
-
-    /// For each of these threads, the thread that has the monitor that it enters still; numbers as in `thread_names`.
-    pub(crate) fn owners_of(&mut self, id: ProcessId, waiters: &[u32]) -> Vec<Option<u32>> {
-        let request = |jvm, waiters: &[_]| WorkerRequest::Owners { jvm, waiters: waiters.to_vec() };
-        let read = |response| match response {
-            WorkerResponse::Owners(some) => Some(some),
-            _ => None,
-        };
-        self.each((id, JvmData::Memory), waiters, request, read)
-    }
-
-    /// The names of classes of locks, asked soon. A class that was perhaps not there at its time has no name.
-    pub(crate) fn class_names(&mut self, id: ProcessId, lookups: &[JavaClassAt]) -> Vec<Option<String>> {
-        let request = |jvm, asked: &[_]| WorkerRequest::Classes { jvm, lookups: asked.to_vec() };
-        self.texts((id, JvmData::Memory), lookups, request)
-    }
-
-    /// Sends `lookups` in requests, and returns a text for each, as far as there are some.
-    fn texts<T>(
-        &mut self,
-        key: FollowedKey,
-        lookups: &[T],
-        request: impl Fn(u64, &[T]) -> WorkerRequest,
-    ) -> Vec<Option<String>> {
-        let read = |response| match response {
-            WorkerResponse::Texts(some) => Some(some),
-            _ => None,
-        };
-        self.each(key, lookups, request, read)
-    }
-
     /// Sends `lookups` in requests, and returns what `read` finds for each in the responses, as far as there is something.
-    fn each<T, R: Clone>(
+    pub(super) fn each<T, R: Clone>(
         &mut self,
         key: FollowedKey,
         lookups: &[T],

@@ -38,6 +38,7 @@ mod image;
 mod java_log;
 mod java_memory;
 mod jit;
+mod jvm_threads;
 mod jvms;
 pub mod kernel;
 mod known;
