@@ -1,8 +1,8 @@
 //! Programs with Go's line table, in which some bytes are wrong.
 #![no_main]
 
-use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
 use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
 use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 

@@ -18,7 +18,9 @@ fn totals(profile: &Profile) -> Vec<(Event, u64, u64)> {
 fuzz_target!(|data: &[u8]| {
     let Ok(first) = page::read::document(data) else { return };
     assert!(first.check().is_ok());
-    let Ok(packed) = page::packed(&first.views(), &Look::default()) else { panic!("a profile is not written") };
+    let Ok(packed) = page::packed(&first.views(), &Look::default()) else {
+        panic!("a profile is not written")
+    };
     let Ok(second) = page::read::read(&mut &*packed) else { panic!("the own page is not read") };
     assert!(totals(&first) == totals(&second));
 });

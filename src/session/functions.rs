@@ -18,7 +18,7 @@ use crate::process::root::{OpenRefusal, TargetRoot};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
-use crate::symbolize::{NoProbeSite, ProbeSite, probe_sites};
+use crate::symbolize::{NoProbeSite, ProbeSite, ProbedFile};
 use crate::targets::groups::Groups;
 
 /// How long opening one file may take.
@@ -113,10 +113,10 @@ fn is_another(file: &OwnedFd, known: &mut BTreeSet<FileTraits>) -> bool {
 }
 
 fn sites(probe: &Probe, file: &OwnedFd) -> Result<Vec<ProbeSite>, NoProbeSite> {
-    let file = file.try_clone().map_err(NoProbeSite::from)?;
+    let file = ProbedFile::open(file.try_clone().map_err(NoProbeSite::from)?)?;
     match probe {
-        Probe::Function { symbol, .. } => Ok(vec![probe_sites::function(file, symbol)?]),
-        Probe::Marker { provider, name, .. } => probe_sites::marker(file, provider, name),
+        Probe::Function { symbol, .. } => Ok(vec![file.function(symbol)?]),
+        Probe::Marker { provider, name, .. } => file.marker(provider, name),
         Probe::Tracepoint { .. } | Probe::SystemCall { .. } | Probe::KernelFunction(_) => Ok(Vec::new()),
     }
 }

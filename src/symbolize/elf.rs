@@ -254,6 +254,12 @@ impl Elf {
         Some((segment.offset.checked_add(within)?, segment.file_size - within))
     }
 
+    /// The file offset of a virtual address in an executable segment.
+    pub(super) fn code_offset_of(&self, address: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|s| s.executable && s.covers(address, 1))?;
+        segment.offset.checked_add(address - segment.addr)
+    }
+
     /// The header of `.eh_frame`, from the program headers.
     pub(super) fn eh_frame_header(&self) -> Option<TableSection> {
         self.eh_frame_header

@@ -50,29 +50,74 @@ pub enum NoProbeSite {
     #[error("the file has no static marker of this provider and name ('readelf -n' lists them)")]
     Marker,
     /// The symbol or note leads out of the file's code.
-    #[error("the place is not in the file")]
+    #[error("the place is not in the code of the file")]
     Outside,
 }
 
-/// Where the function of this symbol begins.
-///
-/// # Errors
-/// Why there is no such function.
-pub fn function(file: OwnedFd, symbol: &str) -> Result<ProbeSite, NoProbeSite> {
-    let elf = Elf::read_headers(ElfSource::File(File::from(file)))?;
-    let mut indirect = false;
-    for table in [".symtab", ".dynsym"] {
-        let Some(section) = elf.section(table) else { continue };
-        let Some(names) = elf.strings_of(section) else { continue };
-        match symbol_in(&elf, section, names, symbol)? {
-            Some((FUNCTION, address)) => {
-                return Ok(ProbeSite { offset: offset(&elf, address)?, semaphore: 0 });
-            }
-            Some(_) => indirect = true,
-            None => {}
-        }
+/// A program or library, in which functions and markers are found.
+#[derive(Debug)]
+pub struct ProbedFile(Elf);
+
+impl ProbedFile {
+    /// Reads the headers of the file.
+    ///
+    /// # Errors
+    /// If it is not an ELF file that can be read.
+    pub fn open(file: OwnedFd) -> Result<ProbedFile, ElfError> {
+        Ok(ProbedFile(Elf::read_headers(ElfSource::File(File::from(file)))?))
     }
-    Err(if indirect { NoProbeSite::Indirect } else { NoProbeSite::Function })
+
+    /// The same of a file in memory.
+    ///
+    /// # Errors
+    /// If it is not an ELF file that can be read.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<ProbedFile, ElfError> {
+        Ok(ProbedFile(Elf::read_memory(bytes)?))
+    }
+
+    /// Where the function of this symbol begins.
+    ///
+    /// # Errors
+    /// Why there is no such function.
+    pub fn function(&self, symbol: &str) -> Result<ProbeSite, NoProbeSite> {
+        let ProbedFile(elf) = self;
+        let mut indirect = false;
+        for table in [".symtab", ".dynsym"] {
+            let Some(section) = elf.section(table) else { continue };
+            let Some(names) = elf.strings_of(section) else { continue };
+            match symbol_in(elf, section, names, symbol)? {
+                Some((FUNCTION, address)) => {
+                    return Ok(ProbeSite { offset: code_offset(elf, address)?, semaphore: 0 });
+                }
+                Some(_) => indirect = true,
+                None => {}
+            }
+        }
+        Err(if indirect { NoProbeSite::Indirect } else { NoProbeSite::Function })
+    }
+
+    /// Where a static marker lies, each of its places.
+    ///
+    /// # Errors
+    /// Why there is no such marker.
+    pub fn marker(&self, provider: &str, name: &str) -> Result<Vec<ProbeSite>, NoProbeSite> {
+        let ProbedFile(elf) = self;
+        let section = elf.section(".note.stapsdt").ok_or(NoProbeSite::Marker)?;
+        // A tool that moves code (prelink) does not change the notes: the base's address says how far.
+        let base = elf.section(".stapsdt.base").map(|section| section.addr);
+        let notes = elf.bytes(section.offset, section.size, MAX_NOTES)?;
+        let mut sites = Vec::new();
+        for note in Notes(&notes).filter(|note| note.is(elf.class(), provider, name)).take(MAX_SITES) {
+            let [address, linked, semaphore] = note.words(elf.class());
+            let moved = base.map_or(0, |base| base.wrapping_sub(linked));
+            let semaphore = match semaphore {
+                0 => 0,
+                address => elf.offset_of(address.wrapping_add(moved)).ok_or(NoProbeSite::Outside)?.0,
+            };
+            sites.push(ProbeSite { offset: code_offset(elf, address.wrapping_add(moved))?, semaphore });
+        }
+        if sites.is_empty() { Err(NoProbeSite::Marker) } else { Ok(sites) }
+    }
 }
 
 /// The kind and the address of a defined function.
@@ -111,31 +156,9 @@ fn is_named(names: &[u8], at: u32, symbol: &str) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), Some(b'\0' | b'@')))
 }
 
-/// Where a static marker lies, each of its places.
-///
-/// # Errors
-/// Why there is no such marker.
-pub fn marker(file: OwnedFd, provider: &str, name: &str) -> Result<Vec<ProbeSite>, NoProbeSite> {
-    let elf = Elf::read_headers(ElfSource::File(File::from(file)))?;
-    let section = elf.section(".note.stapsdt").ok_or(NoProbeSite::Marker)?;
-    // A tool that moves code (prelink) does not change the notes: the base's address says how far.
-    let base = elf.section(".stapsdt.base").map(|section| section.addr);
-    let notes = elf.bytes(section.offset, section.size, MAX_NOTES)?;
-    let mut sites = Vec::new();
-    for note in Notes(&notes).filter(|note| note.is(elf.class(), provider, name)).take(MAX_SITES) {
-        let [address, linked, semaphore] = note.words(elf.class());
-        let moved = base.map_or(0, |base| base.wrapping_sub(linked));
-        let semaphore = match semaphore {
-            0 => 0,
-            address => offset(&elf, address.wrapping_add(moved))?,
-        };
-        sites.push(ProbeSite { offset: offset(&elf, address.wrapping_add(moved))?, semaphore });
-    }
-    if sites.is_empty() { Err(NoProbeSite::Marker) } else { Ok(sites) }
-}
-
-fn offset(elf: &Elf, address: u64) -> Result<u64, NoProbeSite> {
-    elf.offset_of(address).map(|(offset, _)| offset).ok_or(NoProbeSite::Outside)
+/// The offset of code: a breakpoint elsewhere would change data.
+fn code_offset(elf: &Elf, address: u64) -> Result<u64, NoProbeSite> {
+    elf.code_offset_of(address).ok_or(NoProbeSite::Outside)
 }
 
 /// The notes of a section.
@@ -238,12 +261,11 @@ mod tests {
 
     #[test]
     fn functions_of_this_program_are_found() {
-        let own = || OwnedFd::from(File::open("/proc/self/exe").unwrap());
-        let main = function(own(), "main").unwrap();
+        let own = ProbedFile::open(File::open("/proc/self/exe").unwrap().into()).unwrap();
+        let main = own.function("main").unwrap();
         assert!(main.offset > 0 && main.semaphore == 0);
-        assert!(matches!(function(own(), "no_such_function_here"), Err(NoProbeSite::Function)));
-        assert!(matches!(marker(own(), "no", "marker"), Err(NoProbeSite::Marker)));
-        let text = OwnedFd::from(File::open("/proc/self/status").unwrap());
-        assert!(matches!(function(text, "main"), Err(NoProbeSite::Elf(_))));
+        assert!(matches!(own.function("no_such_function_here"), Err(NoProbeSite::Function)));
+        assert!(matches!(own.marker("no", "marker"), Err(NoProbeSite::Marker)));
+        assert!(ProbedFile::open(File::open("/proc/self/status").unwrap().into()).is_err());
     }
 }
