@@ -2,15 +2,20 @@
 //!
 //! Markers are those of `<sys/sdt.h>`: notes in `.note.stapsdt` (SystemTap's wiki, `UserSpaceProbeImplementation`).
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use super::elf::{Elf, ElfError, ElfSource, Section};
 use super::fields::{Class, Fields};
 
-/// Limits on what is read of a file, bytes: the largest symbol tables of Chromium and libjvm are a tenth of that.
+/// Limits on what is read of a file, bytes. Tables are read in parts: a file can say that its tables have any size.
 const MAX_SYMBOLS: u64 = 256 << 20;
 const MAX_STRINGS: u64 = 512 << 20;
+const PART: u64 = 1 << 20;
+/// Names that end as the wanted one: linkers share the ends of strings.
+const MAX_PLACES: usize = 1 << 16;
 const MAX_NOTES: u64 = 16 << 20;
 /// Places of one marker: the compiler inlines the functions that have it.
 const MAX_SITES: usize = 256;
@@ -127,33 +132,60 @@ fn symbol_in(
     names: &Section,
     symbol: &str,
 ) -> Result<Option<(u8, u64)>, NoProbeSite> {
-    let names = elf.bytes(names.offset, names.size, MAX_STRINGS)?;
+    let names = places_of(elf, names, symbol)?;
     let (size, at) = match elf.class() {
         Class::Elf64 => (24, [4, 6, 8]),
         Class::Elf32 => (16, [12, 14, 4]),
     };
     let [info, section_index, value] = at;
     let mut found = None;
-    for record in elf.bytes(section.offset, section.size, MAX_SYMBOLS)?.chunks_exact(size) {
-        let fields = Fields(record);
-        let kind = record[info] & 0xf;
-        let is_function = kind == FUNCTION || kind == INDIRECT_FUNCTION;
-        if !is_function || fields.u16(section_index) == 0 || !is_named(&names, fields.u32(0), symbol) {
-            continue;
+    for part in parts(section.size.min(MAX_SYMBOLS), PART / size * size) {
+        for record in elf
+            .bytes(section.offset.saturating_add(part.start), part.end - part.start, PART)?
+            .chunks_exact(size as usize)
+        {
+            let fields = Fields(record);
+            let kind = record[info] & 0xf;
+            let is_function = kind == FUNCTION || kind == INDIRECT_FUNCTION;
+            if !is_function || fields.u16(section_index) == 0 || !names.contains(&u64::from(fields.u32(0))) {
+                continue;
+            }
+            let address = fields.word(elf.class(), value, value);
+            if kind == FUNCTION {
+                return Ok(Some((kind, address)));
+            }
+            found = Some((kind, address));
         }
-        let address = fields.word(elf.class(), value, value);
-        if kind == FUNCTION {
-            return Ok(Some((kind, address)));
-        }
-        found = Some((kind, address));
     }
     Ok(found)
 }
 
-/// Whether the string at `at` is `symbol`, perhaps with a version behind it: `malloc@@GLIBC_2.2.5`.
-fn is_named(names: &[u8], at: u32, symbol: &str) -> bool {
-    let rest = names.get(at as usize..).and_then(|name| name.strip_prefix(symbol.as_bytes()));
-    rest.is_some_and(|rest| matches!(rest.first(), Some(b'\0' | b'@')))
+/// Where in a table of strings one is `symbol`, perhaps with a version behind it: `malloc@@GLIBC_2.2.5`.
+fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, NoProbeSite> {
+    let mut places = HashSet::new();
+    let size = names.size.min(MAX_STRINGS);
+    let beyond = symbol.len() as u64;
+    for part in parts(size, PART) {
+        // A string may reach into the next part.
+        let len = (part.end + beyond).min(size) - part.start;
+        let bytes = elf.bytes(names.offset.saturating_add(part.start), len, PART + beyond)?;
+        let found =
+            bytes.windows(symbol.len() + 1).enumerate().filter(|(_, window)| is_named(window, symbol));
+        places.extend(
+            found.map(|(at, _)| part.start + at as u64).take(MAX_PLACES.saturating_sub(places.len())),
+        );
+    }
+    Ok(places)
+}
+
+/// Ranges of at most `most`, up to `size`.
+fn parts(size: u64, most: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..size.div_ceil(most)).map(move |part| part * most..((part + 1) * most).min(size))
+}
+
+/// Whether the text begins with a string that is `symbol`, perhaps with a version.
+fn is_named(text: &[u8], symbol: &str) -> bool {
+    text.strip_prefix(symbol.as_bytes()).is_some_and(|rest| matches!(rest.first(), Some(b'\0' | b'@')))
 }
 
 /// The offset of code: a breakpoint elsewhere would change data.
@@ -253,10 +285,16 @@ mod tests {
 
     #[test]
     fn a_symbol_may_have_a_version() {
-        let names = b"\0malloc@@GLIBC_2.2.5\0mallocs\0";
-        assert!(is_named(names, 1, "malloc"));
-        assert!(is_named(names, 21, "mallocs") && !is_named(names, 21, "malloc"));
-        assert!(!is_named(names, 200, "malloc"));
+        assert!(is_named(b"malloc@@GLIBC_2.2.5\0", "malloc") && is_named(b"malloc\0", "malloc"));
+        assert!(!is_named(b"mallocs\0", "malloc") && !is_named(b"malloc", "malloc"));
+    }
+
+    #[test]
+    fn tables_are_read_in_parts() {
+        let all = |size, most| parts(size, most).map(|part| (part.start, part.end)).collect::<Vec<_>>();
+        assert_eq!(all(0, 4), []);
+        assert_eq!(all(8, 4), [(0, 4), (4, 8)]);
+        assert_eq!(all(9, 4), [(0, 4), (4, 8), (8, 9)]);
     }
 
     #[test]
