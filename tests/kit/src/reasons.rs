@@ -46,9 +46,13 @@ pub const LOCK_LEAVES: [(&str, &str); 13] = [
     ("exec", "[blocked: process exit]"),
 ];
 
+/// Threads that wait again and again, and for each other too.
+const CONTENDING: [&str; 3] = ["file position", "file content", "rcu"];
+
 /// What is wrong in a profile by thread (`--per-thread --raw-threads --idle`), a line for each thread: each thread but
-/// those of the lines `without NAME` waits most of the `periods` of the run, with its leaf. A thread that was woken may also
-/// wait for a CPU. A libc without symbols does not show some functions: those waits are a `futex`.
+/// those of the lines `without NAME` waits during nearly all `periods` of the run, with its leaf; threads that contend,
+/// most of the time. A thread that was woken may also wait for a CPU. A libc without symbols does not show some functions:
+/// those waits are a `futex`.
 pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], periods: f64) -> Vec<String> {
     let lacks: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("without ")).collect();
     let there = leaves.iter().filter(|(thread, _)| !lacks.contains(thread));
@@ -66,7 +70,8 @@ pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], peri
             let last = frames.last().unwrap();
             last == leaf || (last == "[wait: futex]" && is_hidden(frames))
         });
-        let is_good = own.total() as f64 >= 0.5 * periods && with as f64 >= 0.9 * own.total() as f64;
+        let (time, share) = if CONTENDING.contains(thread) { (0.5, 0.9) } else { (0.95, 0.99) };
+        let is_good = own.total() as f64 >= time * periods && with as f64 >= share * own.total() as f64;
         let (all, top) = (own.total(), own.top(3));
         (!is_good).then(|| format!("{thread}: {with} of {all} are {leaf}, in {periods} periods\n{top}"))
     };
