@@ -15,7 +15,7 @@ const MAX_SYMBOLS: u64 = 256 << 20;
 const MAX_STRINGS: u64 = 512 << 20;
 const PART: u64 = 1 << 20;
 /// Names that end as the wanted one: linkers share the ends of strings.
-const MAX_PLACES: usize = 1 << 16;
+const MAX_PLACES: u64 = 1 << 16;
 const MAX_NOTES: u64 = 16 << 20;
 /// Places of one marker: the compiler inlines the functions that have it.
 const MAX_SITES: usize = 256;
@@ -133,13 +133,14 @@ fn symbol_in(
     symbol: &str,
 ) -> Result<Option<(u8, u64)>, NoProbeSite> {
     let names = places_of(elf, names, symbol)?;
+    within(section.size, MAX_SYMBOLS)?;
     let (size, at) = match elf.class() {
         Class::Elf64 => (24, [4, 6, 8]),
         Class::Elf32 => (16, [12, 14, 4]),
     };
     let [info, section_index, value] = at;
     let mut found = None;
-    for part in parts(section.size.min(MAX_SYMBOLS), PART / size * size) {
+    for part in parts(section.size, PART / size * size) {
         for record in elf
             .bytes(section.offset.saturating_add(part.start), part.end - part.start, PART)?
             .chunks_exact(size as usize)
@@ -163,7 +164,8 @@ fn symbol_in(
 /// Where in a table of strings one is `symbol`, perhaps with a version behind it: `malloc@@GLIBC_2.2.5`.
 fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, NoProbeSite> {
     let mut places = HashSet::new();
-    let size = names.size.min(MAX_STRINGS);
+    let size = names.size;
+    within(size, MAX_STRINGS)?;
     let beyond = symbol.len() as u64;
     for part in parts(size, PART) {
         // A string may reach into the next part.
@@ -171,11 +173,15 @@ fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, N
         let bytes = elf.bytes(names.offset.saturating_add(part.start), len, PART + beyond)?;
         let found =
             bytes.windows(symbol.len() + 1).enumerate().filter(|(_, window)| is_named(window, symbol));
-        places.extend(
-            found.map(|(at, _)| part.start + at as u64).take(MAX_PLACES.saturating_sub(places.len())),
-        );
+        places.extend(found.map(|(at, _)| part.start + at as u64));
+        within(places.len() as u64, MAX_PLACES)?;
     }
     Ok(places)
+}
+
+/// A table that is larger is not read: what it lacks in a part would look as if the file had no such function.
+fn within(size: u64, limit: u64) -> Result<(), ElfError> {
+    if size > limit { Err(ElfError::TooLarge { what: "size of a table", value: size }) } else { Ok(()) }
 }
 
 /// Ranges of at most `most`, up to `size`.
