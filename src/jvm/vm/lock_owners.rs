@@ -52,8 +52,8 @@ pub(super) fn lock_owners(tables: &FieldTables) -> LockOwners {
 pub(super) fn owners_of<M: Memory>(memory: &M, layout: &VmLayout, waiters: &[u32]) -> Vec<Option<u32>> {
     let found = layout.locks.as_ref().zip(layout.threads.as_ref()).and_then(|(locks, threads)| {
         let list = threads.list(memory).ok()?;
-        let numbers = list.iter().filter_map(|&thread| Some((threads.number(memory, thread).ok()?, thread)));
-        let jvm = MonitorsOfJvm { memory, locks, threads, numbers: numbers.collect(), list: &list };
+        let numbers = threads.by_number(memory, &list);
+        let mut jvm = MonitorsOfJvm { memory, locks, threads, numbers, list: &list, holders: HashMap::new() };
         Some(waiters.iter().map(|waiter| jvm.owner_of_pending(*waiter).ok()).collect())
     });
     found.unwrap_or_else(|| vec![None; waiters.len()])
@@ -66,19 +66,32 @@ struct MonitorsOfJvm<'a, M> {
     /// Threads by their ids.
     numbers: HashMap<u32, u64>,
     list: &'a [u64],
+    /// The thread for each monitor and owner that was looked for: many threads can wait for one monitor, and the bytes
+    /// that may be read are those of names, too.
+    holders: HashMap<(u64, u64), Result<u64, Nonsense>>,
 }
 
 impl<M: Memory> MonitorsOfJvm<'_, M> {
-    fn owner_of_pending(&self, waiter: u32) -> Result<u32, Nonsense> {
+    fn owner_of_pending(&mut self, waiter: u32) -> Result<u32, Nonsense> {
         let thread = *self.numbers.get(&waiter).ok_or(Nonsense)?;
-        let pending = || self.word(thread, self.locks.pending);
-        let monitor = Some(pending()?).filter(|monitor| *monitor != 0).ok_or(Nonsense)?;
-        let owner = || self.word(monitor, self.locks.owner);
-        let word = owner()?;
-        let holder = self.thread_of(word, monitor)?;
+        let monitor = Some(self.pending(thread)?).filter(|monitor| *monitor != 0).ok_or(Nonsense)?;
+        let owner = self.word(monitor, self.locks.owner)?;
+        let holder = match self.holders.get(&(monitor, owner)) {
+            Some(known) => *known,
+            None => {
+                let found = self.thread_of(owner, monitor);
+                *self.holders.entry((monitor, owner)).or_insert(found)
+            }
+        }?;
         let number = self.threads.number(self.memory, holder)?;
         // The thread waited for this monitor and this owner all the time.
-        if holder != thread && pending()? == monitor && owner()? == word { Ok(number) } else { Err(Nonsense) }
+        let is_same = self.pending(thread)? == monitor && self.word(monitor, self.locks.owner)? == owner;
+        if holder != thread && is_same { Ok(number) } else { Err(Nonsense) }
+    }
+
+    /// The monitor that a thread enters; 0: none.
+    fn pending(&self, thread: u64) -> Result<u64, Nonsense> {
+        self.word(thread, self.locks.pending)
     }
 
     /// The thread that a monitor's owner stands for.
@@ -103,9 +116,8 @@ impl<M: Memory> MonitorsOfJvm<'_, M> {
     }
 
     fn object_of(&self, monitor: u64) -> Result<u64, Nonsense> {
-        let object = self.word(monitor, self.locks.object)?;
-        let object = if self.threads.is_handle { self.memory.word(object)? } else { object };
-        Some(object).filter(|object| *object != 0).ok_or(Nonsense)
+        let at = monitor.checked_add(self.locks.object).ok_or(Nonsense)?;
+        Some(self.threads.object_at(self.memory, at)?).filter(|object| *object != 0).ok_or(Nonsense)
     }
 
     /// The thread that has an object on its lock stack, whose top is an offset from the thread.

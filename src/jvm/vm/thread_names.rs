@@ -200,8 +200,7 @@ impl ThreadNames {
         if numbers.iter().all(|number| self.known.get_key_value(number).is_some_and(is_known)) {
             return;
         }
-        let number = |&thread: &u64| Some((threads.number(memory, thread).ok()?, thread));
-        self.known = list.iter().filter_map(number).collect();
+        self.known = threads.by_number(memory, list);
     }
 }
 
@@ -241,8 +240,19 @@ impl Threads {
         Ok(u32::from_ne_bytes(number))
     }
 
+    /// Threads by their numbers.
+    pub(super) fn by_number<M: Memory>(&self, memory: &M, list: &[u64]) -> HashMap<u32, u64> {
+        let number = |&thread: &u64| Some((self.number(memory, thread).ok()?, thread));
+        list.iter().filter_map(number).collect()
+    }
+
     fn object<M: Memory>(&self, memory: &M, thread: u64) -> Result<u64, Nonsense> {
-        let object = memory.word(thread.checked_add(self.object).ok_or(Nonsense)?)?;
+        self.object_at(memory, thread.checked_add(self.object).ok_or(Nonsense)?)
+    }
+
+    /// The object in a field of a `JavaThread` or an `ObjectMonitor`, which can be a handle.
+    pub(super) fn object_at<M: Memory>(&self, memory: &M, at: u64) -> Result<u64, Nonsense> {
+        let object = memory.word(at)?;
         if self.is_handle { memory.word(object) } else { Ok(object) }
     }
 
