@@ -20,6 +20,7 @@ mod per_container;
 pub mod pprof;
 pub mod registry;
 pub mod report;
+mod seconds;
 pub mod stream;
 pub mod svg;
 

@@ -156,11 +156,14 @@ impl ProfileView<'_> {
 
     /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited, and without its waker.
     pub(crate) fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let frames = self.frames();
-        let is_wait = move |node: &NodeId| {
-            frames.symbols()[frames.symbol_of(self.frame_of(*node)) as usize].kind.is_wait()
-        };
-        self.trie().up(leaf).skip_while(is_wait)
+        self.trie().up(leaf).skip_while(|node| self.frames().kind(self.frame_of(*node)).is_wait())
+    }
+
+    /// The frames at a leaf that say why the thread waited, without its waker.
+    pub(crate) fn waits_up(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let kind = |frame: &FrameId| self.frames().kind(*frame);
+        let frames = self.trie().up(leaf).map(|node| self.frame_of(node));
+        frames.take_while(move |frame| kind(frame).is_wait()).filter(move |frame| kind(frame) != Kind::Waker)
     }
 
     /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.

@@ -27,6 +27,7 @@ use fxprof_processed_profile::{
 use super::folded::{self, NO_FRAMES};
 use super::format::{Format, FormatReader, Needs};
 use super::name;
+use super::seconds::{SECOND, part_of, spread};
 use crate::profile::kind::Origin;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::{Sample, Weight};
@@ -35,9 +36,6 @@ use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::Event;
 use crate::sample::unit::Unit;
 use wait_marker::WaitMarker;
-
-/// A second in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 
 /// The Firefox Profiler's format.
 pub static FORMAT: Format = Format {
@@ -95,7 +93,7 @@ impl<'v, 'p> Threads<'v, 'p> {
         let mut profile = Profile::new("jbpf-prof", begin, SamplingInterval::from_nanos(interval));
         profile.set_symbolicated(true);
         let categories = CATEGORIES.map(|(name, color)| (name, profile.add_category(name, color)));
-        let has_seconds = views.iter().any(|view| view.by_second().iter().any(|sample| sample.second > 0));
+        let samples = views.iter().flat_map(|view| view.by_second());
         let mut threads = Threads {
             view: first,
             profile,
@@ -104,7 +102,7 @@ impl<'v, 'p> Threads<'v, 'p> {
             threads: HashMap::new(),
             strings: HashMap::new(),
             stacks: HashMap::new(),
-            length: if has_seconds { SECOND } else { first.span().duration_ns.max(SECOND) },
+            length: spread(samples, first.span().duration_ns),
         };
         for view in views {
             threads.add_samples(view);
@@ -128,7 +126,7 @@ impl<'v, 'p> Threads<'v, 'p> {
             self.profile.add_sample(thread, timestamp(begin), None, CpuDelta::from_nanos(0), 0);
             for (_, sample) in samples {
                 sum += sample.weight.count;
-                let at = begin + share(self.length - 1, sum, all);
+                let at = begin + part_of(self.length - 1, sum, all);
                 let stack = self.stack(thread, sample.leaf);
                 self.add(event, thread, at, stack, sample.weight);
                 if event == Event::Wait {
@@ -141,12 +139,8 @@ impl<'v, 'p> Threads<'v, 'p> {
     /// Marks a wait in the thread's first row. The wait ends at `at`: it belongs to the second in which it ends.
     fn add_wait(&mut self, sample: &Sample, at: u64) {
         let thread = self.thread(sample.labels, self.view.event());
-        let kinds = self.view.trie().up(sample.leaf).map(|node| self.view.frame_of(node));
-        let mut waits = kinds.filter(|id| {
-            let kind = self.view.frames().kind(*id);
-            kind.is_wait() && kind != Kind::Waker
-        });
-        let wait = waits.next().map(|id| (self.view.frames().kind(id), self.view.frames().symbol_of(id)));
+        let wait = self.view.waits_up(sample.leaf).next();
+        let wait = wait.map(|id| (self.view.frames().kind(id), self.view.frames().symbol_of(id)));
         let (kind, reason) = match wait {
             Some((kind, symbol)) => (kind, self.text(symbol)),
             None => (Kind::Wait, self.profile.intern_string(NO_REASON)),
@@ -307,10 +301,4 @@ fn category_name(kind: Kind) -> Option<&'static str> {
 /// `ns` counts from the beginning of the profile.
 fn timestamp(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
-}
-
-/// `part / all` of a length.
-fn share(length: u64, part: u64, all: u64) -> u64 {
-    let part = u128::from(length) * u128::from(part) / u128::from(all.max(1));
-    u64::try_from(part).unwrap_or(length)
 }

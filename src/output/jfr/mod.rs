@@ -20,6 +20,7 @@ use anyhow::{Context, bail, ensure};
 use super::folded::{self, NO_FRAMES};
 use super::format::{Format, FormatReader, Needs};
 use super::name;
+use super::seconds::{SECOND, part_of, spread};
 use crate::profile::frames::Symbol;
 use crate::profile::kind::waker;
 use crate::profile::samples::{Sample, Weight};
@@ -31,8 +32,6 @@ use encode::{put_number, put_text};
 use metadata::{JfrEvents, JfrType, metadata_event};
 use names::{FrameType, NONE, Names};
 
-/// A second in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 /// A chunk that exceeds this size, in bytes, is written.
 const CHUNK_SIZE: usize = 8 << 20;
 /// Limit on the samples of a file, of some 15 bytes each: folded stacks can count to any number.
@@ -118,7 +117,6 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         let process = |row: &Sample| (view.labels(row.labels).pid, &view.labels(row.labels).process);
         let has_processes = rows.iter().any(|row| process(row) != process(&rows[0]));
         let has_labels = rows.iter().any(|row| !view.labels(row.labels).process.is_empty());
-        let has_seconds = rows.iter().any(|row| row.second > 0);
         JfrWriter {
             view,
             metadata: metadata_event(&events),
@@ -128,7 +126,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             chunk_size,
             begin: 0,
             second: 0,
-            spread: if has_seconds { SECOND } else { view.span().duration_ns.max(SECOND) },
+            spread: spread(rows.iter(), view.span().duration_ns),
             has_labels,
             lost: 0,
             body: Vec::new(),
@@ -310,10 +308,9 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
 
     /// Why a thread waited, in the words of all formats: `wait: lock`, `idle: thread pool`, `runnable`.
     fn wait_reason(&self, leaf: NodeId) -> String {
-        let symbols = self.view.trie().up(leaf).map(|node| symbol_of(self.view, node));
-        let waits = symbols.take_while(|symbol| symbol.kind.is_wait());
-        let waits = waits.filter(|symbol| symbol.kind != Kind::Waker);
-        let texts = waits.map(|symbol| name::bare(self.view.frames().name(symbol)));
+        let frames = self.view.frames();
+        let symbols = self.view.waits_up(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
+        let texts = symbols.map(|symbol| name::bare(frames.name(symbol)));
         texts.collect::<Vec<_>>().join(", ")
     }
 
@@ -369,10 +366,4 @@ struct JfrSample {
 fn symbol_of<'p>(view: &ProfileView<'p>, node: NodeId) -> &'p Symbol {
     let frames = view.frames();
     &frames.symbols()[frames.symbol_of(view.frame_of(node)) as usize]
-}
-
-/// `part / all` of a length.
-fn part_of(length: u64, part: u64, all: u64) -> u64 {
-    let part = u128::from(length) * u128::from(part) / u128::from(all.max(1));
-    u64::try_from(part).unwrap_or(length)
 }
