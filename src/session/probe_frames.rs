@@ -6,10 +6,8 @@ use crate::profile::Frame;
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
+use crate::waits::reason::TRACEPOINT_CALLERS;
 
-/// Beginnings of the kernel's functions that call the program (include/trace/bpf_probe.h, include/linux/tracepoint.h,
-/// kernel/trace/bpf_trace.c; kernels 5.10 to 6.18).
-const CALLERS: [&str; 4] = ["__traceiter_", "__bpf_trace_", "bpf_trace_run", "bpf_prog_"];
 /// How far from the leaf the first of them can be.
 const DEEPEST: usize = 12;
 
@@ -19,7 +17,8 @@ pub(super) fn at_leaf(event: Event, frames: &[Arc<Frame>]) -> usize {
         return 0;
     };
     let last = frames.len().saturating_sub(DEEPEST);
-    let is_caller = |frame: &Arc<Frame>| CALLERS.iter().any(|caller| frame.name.starts_with(caller));
+    let is_caller =
+        |frame: &Arc<Frame>| TRACEPOINT_CALLERS.iter().any(|caller| frame.name.starts_with(caller));
     frames[last..].iter().position(is_caller).map_or(0, |at| frames.len() - last - at)
 }
 

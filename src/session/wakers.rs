@@ -6,14 +6,12 @@ use std::sync::Arc;
 use crate::profile::kind::waker::{INTERRUPT, SEPARATOR, UNKNOWN};
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{Stack, ThreadState, WakerId};
+use crate::waits::reason::TRACEPOINT_CALLERS;
 
 /// Windows for which a stack is kept: a thread may get its CPU, or its stack its names, long after it was woken.
 const KEPT_WINDOWS: u64 = 8;
 /// The most stacks that are kept. Waits that were ended by others say so.
 const MAX_KEPT: usize = 1 << 16;
-
-/// At the leaf of each waker: the profiler's program, and what calls it.
-const OWN: &[&str] = &["bpf_prog_", "bpf_trace_run", "__traceiter_sched_waking", "__bpf_trace_sched_wakeup"];
 
 /// Prefixes of the functions through which an interrupt enters the kernel (Linux 5.10 to 6.18). The code below them was
 /// only interrupted.
@@ -78,8 +76,9 @@ impl Wakers {
 
 fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Arc<Frame>> {
     let is_kernel = |frame: &Frame| frame.kind == Kind::Kernel;
+    // At the leaf of each waker: the profiler's program, and what calls it.
     let is_own = |frame: &&Arc<Frame>| {
-        let is_named_so = OWN.iter().any(|prefix| frame.name.starts_with(prefix));
+        let is_named_so = TRACEPOINT_CALLERS.iter().any(|prefix| frame.name.starts_with(prefix));
         (is_kernel(frame) && is_named_so) || frame.unknown == Some(UnknownReason::NotKernelText)
     };
     let own = frames.iter().rev().take_while(is_own).count();

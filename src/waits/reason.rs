@@ -130,20 +130,14 @@ const SCHEDULER: &[&str] = &[
     "preempt_schedule_thunk",
     "__cond_resched",
     "finish_task_switch",
-    "__traceiter_sched_exit_tp",
-    "__bpf_trace_sched_exit_tp",
 ];
 
-/// Prefixes of such functions.
-const OWN: &[&str] = &[
-    "bpf_trace_run",
-    "bpf_prog_",
-    "bpf_get_stack",
-    "kprobe_",
-    "optimized_callback",
-    "bpf_trampoline_",
-    "trace_call_bpf",
-];
+/// Beginnings of the kernel's functions between a raw tracepoint and its BPF program (include/trace/bpf_probe.h,
+/// include/linux/tracepoint.h, kernel/trace/bpf_trace.c; kernels 5.10 to 6.18).
+pub const TRACEPOINT_CALLERS: [&str; 4] = ["__traceiter_", "__bpf_trace_", "bpf_trace_run", "bpf_prog_"];
+
+/// Beginnings of other functions of the profiler.
+const OWN: &[&str] = &["bpf_get_stack", "kprobe_", "optimized_callback", "bpf_trampoline_", "trace_call_bpf"];
 
 /// Functions that many waits share, so that they say nothing.
 const SHARED: &[&str] = &[
@@ -175,7 +169,10 @@ pub(super) fn scheduler_frames(frames: &[Arc<Frame>]) -> usize {
     let is_scheduler = |frame: &&Arc<Frame>| {
         let name = plain(&frame.name);
         match frame.kind {
-            Kind::Kernel => SCHEDULER.contains(&name) || OWN.iter().any(|prefix| name.starts_with(prefix)),
+            Kind::Kernel => {
+                SCHEDULER.contains(&name)
+                    || TRACEPOINT_CALLERS.iter().chain(OWN).any(|prefix| name.starts_with(prefix))
+            }
             // The profiler's own programs were loaded after the kernel's symbols were read.
             _ => frame.unknown == Some(UnknownReason::NotKernelText),
         }
