@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use testkit::folded::{Folded, bare};
 use testkit::java::{Jdk, Program};
-use testkit::profiler::run;
+use testkit::profiler::{lost, run};
 use testkit::schema::report_problems;
 use testkit::{is_root, scratch};
 
@@ -80,9 +80,7 @@ fn each_jdk_reads_every_sample_of_a_jvm() {
 
 /// Kept and lost samples of an event.
 fn shown(report: &Value) -> u64 {
-    let accounts = &report["accounts"];
-    let lost = accounts["lost"].as_array().unwrap().iter().map(|row| row[1].as_u64().unwrap()).sum::<u64>();
-    accounts["kept"].as_u64().unwrap() + lost
+    report["accounts"]["kept"].as_u64().unwrap() + lost(report)
 }
 
 /// The number of events of a type in the tool's summary.

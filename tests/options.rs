@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testkit::folded::{Folded, is};
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{Profile, binary, finish, out_file, profile, profile_by, record_watching, run};
+use testkit::profiler::{Profile, binary, finish, lost, out_file, profile, profile_by, record_watching, run};
 use testkit::target::Target;
 use testkit::{is_root, native};
 
@@ -269,14 +269,14 @@ fn a_timeline_says_when() {
     let paths = [&first, &second, &out].map(|path| path.to_str().unwrap());
     let run = run(["-F", "999", "--report", "json", "-o", paths[2], "--", paths[0], "2000", "1", paths[1]])
         .success();
-    let accounts = serde_json::from_str::<Value>(&run.stdout).unwrap()["accounts"].clone();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
     let mut json = Vec::new();
     flate2::read::GzDecoder::new(File::open(&out).unwrap()).read_to_end(&mut json).unwrap();
     let threads = timelines(&serde_json::from_slice(&json).unwrap());
 
     let shown: u64 = threads.values().flatten().map(|sample| sample.weight).sum();
-    let lost = accounts["lost"].as_array().unwrap().iter().map(|lost| lost[1].as_u64().unwrap());
-    assert_eq!(shown, accounts["kept"].as_u64().unwrap() + lost.sum::<u64>(), "{accounts}");
+    let accounts = &report["accounts"];
+    assert_eq!(shown, accounts["kept"].as_u64().unwrap() + lost(&report), "{accounts}");
     let when = |name: &str, function: &str| {
         let own = threads[name].iter().filter(|sample| sample.stack.iter().any(|frame| frame == function));
         let own: Vec<_> = own.map(|sample| (sample.second, sample.weight)).collect();

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{self, profile, profile_enough, record, record_watching};
+use testkit::profiler::{self, lost, profile, profile_enough, record, record_watching};
 use testkit::spent::cpu_time;
 use testkit::target::Target;
 use testkit::{assert_share, is_root, native};
@@ -21,7 +21,7 @@ fn args(list: &[&str]) -> Vec<String> {
 fn assert_accounts(report: &Value, shown: u64) {
     let accounts = &report["accounts"];
     let n = |name: &str| accounts[name].as_u64().unwrap_or_else(|| panic!("{name} in {accounts}"));
-    let lost: u64 = accounts["lost"].as_array().unwrap().iter().map(|l| l[1].as_u64().unwrap()).sum();
+    let lost = lost(report);
     assert!(n("ticks") > 0, "{accounts}");
     assert_eq!(n("ticks"), n("filtered") + n("kept") + lost, "{accounts}");
     assert_eq!(n("expected"), n("ticks") + n("missed"), "{accounts}");

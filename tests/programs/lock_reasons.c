@@ -8,15 +8,11 @@
 #include <linux/fuse.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 
 static const char *dir;
 
@@ -89,20 +85,7 @@ static void *in_join(void *unused)
 
 /* Where a fault waits until the server below has slept. */
 static char *slow_page;
-static int faults = -1;
-
-static void make_slow_page(void)
-{
-	char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct uffdio_register range = { .range = { (unsigned long)page, 4096 }, .mode = UFFDIO_REGISTER_MODE_MISSING };
-	struct uffdio_api api = { .api = UFFD_API };
-	int fd = (int)syscall(SYS_userfaultfd, 0);
-
-	if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &range))
-		return;
-	slow_page = page;
-	faults = fd;
-}
+static int faults;
 
 static void *serve_faults(void *unused)
 {
@@ -131,7 +114,7 @@ static int locked;
 static void *in_held(void *unused)
 {
 	name("held");
-	while (slow_page && write(locked, slow_page, 1) == 1)
+	while (faults >= 0 && write(locked, slow_page, 1) == 1)
 		madvise(slow_page, 4096, MADV_DONTNEED);
 	return unused;
 }
@@ -139,7 +122,7 @@ static void *in_held(void *unused)
 static void *in_position(void *unused)
 {
 	name("file position");
-	while (slow_page && write(locked, "x", 1) == 1)
+	while (faults >= 0 && write(locked, "x", 1) == 1)
 		;
 	without("file position");
 	return unused;
@@ -150,7 +133,7 @@ static void *in_content(void *unused)
 	int fd = shared_file();
 
 	name("file content");
-	while (slow_page && pwrite(fd, "x", 1, 0) == 1)
+	while (faults >= 0 && pwrite(fd, "x", 1, 0) == 1)
 		;
 	without("file content");
 	return unused;
@@ -241,7 +224,7 @@ int main(int argc, char **argv)
 		return 1;
 	dir = argv[1];
 	locked = shared_file();
-	make_slow_page();
+	faults = catch_faults(&slow_page);
 	pthread_rwlock_wrlock(&rwlock);
 	wait_for_fuse();
 	wait_for_exit();

@@ -14,10 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "target.h"
+#include "waiting.h"
 
-#define NOINLINE __attribute__((noinline, noclone))
-/* Keeps a call from being the function's last instruction: the caller stays on the stack. */
-#define STAYS asm volatile("" ::: "memory")
 #define ALIVE 6
 #define KILLED 8
 
@@ -31,31 +29,6 @@ static unsigned long end_us;
 
 static int is_over(void) { return us_of(CLOCK_MONOTONIC) >= end_us; }
 
-static unsigned long now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (unsigned long)t.tv_sec * 1000000000 + (unsigned long)t.tv_nsec;
-}
-
-static void nap(long us)
-{
-	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
-
-	nanosleep(&t, NULL);
-}
-
-/* How long a function does not run, ns. */
-static unsigned long measure(void (*wait)(void))
-{
-	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
-
-	wait();
-	wall = now_ns(CLOCK_MONOTONIC) - wall;
-	return wall - (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu);
-}
-
 static void add(unsigned long *sum, unsigned long ns) { __atomic_fetch_add(sum, ns, __ATOMIC_RELAXED); }
 
 static NOINLINE void nap_in_child(void) { nap(3000); STAYS; }
@@ -68,7 +41,7 @@ static NOINLINE void wait_for_end(void) { for (;;) pause(); }
 
 static void *short_thread(void *unused)
 {
-	add(&sums->thread, measure(nap_in_thread));
+	add(&sums->thread, waited(nap_in_thread));
 	return unused;
 }
 
@@ -90,7 +63,7 @@ static void storm(void)
 
 		add(&sums->children, 1);
 		pthread_create(&thread, NULL, short_thread, NULL);
-		add(&sums->child, measure(nap_in_child));
+		add(&sums->child, waited(nap_in_child));
 		pthread_join(thread, NULL);
 		_exit(0);
 	}
@@ -111,7 +84,7 @@ static void reuse(void)
 		pid_t child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 
 		if (!child) {
-			add(&sums->reused, measure(nap_reused));
+			add(&sums->reused, waited(nap_reused));
 			_exit(0);
 		}
 		if (child < 0)
@@ -124,7 +97,7 @@ static void *replace_program(void *began)
 {
 	char before[32], beside[32], end[32];
 
-	snprintf(before, sizeof(before), "%lu", measure(nap_before_exec));
+	snprintf(before, sizeof(before), "%lu", waited(nap_before_exec));
 	snprintf(beside, sizeof(beside), "%lu", now_ns(CLOCK_MONOTONIC) - *(unsigned long *)began);
 	snprintf(end, sizeof(end), "%lu", end_us);
 	execl("/proc/self/exe", "upheaval", "after", before, beside, end, NULL);
@@ -146,7 +119,7 @@ static int after_exec(char **argv)
 
 	end_us = strtoul(argv[4], NULL, 10);
 	while (!is_over())
-		after += measure(nap_after_exec);
+		after += waited(nap_after_exec);
 	printf("nap_before_exec %s\nwait_beside_exec %s\nnap_after_exec %lu\n", argv[2], argv[3], after);
 	fflush(stdout);
 	return 0;

@@ -11,30 +11,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "target.h"
-
-#define NOINLINE __attribute__((noinline, noclone))
-/* Keeps a call from being the function's last instruction: the caller stays on the stack. */
-#define STAYS asm volatile("" ::: "memory")
+#include "waiting.h"
 
 static unsigned long end_us;
 static int answers[2], never[2];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static const char *synced;
-
-static unsigned long now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (unsigned long)t.tv_sec * 1000000000 + (unsigned long)t.tv_nsec;
-}
-
-static void nap(long us)
-{
-	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
-
-	nanosleep(&t, NULL);
-}
 
 static NOINLINE void sleep_100us(void) { nap(100); STAYS; }
 static NOINLINE void sleep_1ms(void) { nap(1000); STAYS; }
@@ -73,16 +55,7 @@ struct part {
 	unsigned long ns; /* waited */
 };
 
-/* The time of a function that does not run: by the clock, without the CPU's. */
-static void measure(struct part *part)
-{
-	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
-
-	part->wait();
-	wall = now_ns(CLOCK_MONOTONIC) - wall;
-	cpu = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
-	part->ns += wall - cpu;
-}
+static void measure(struct part *part) { part->ns += waited(part->wait); }
 
 static int is_over(void) { return us_of(CLOCK_MONOTONIC) >= end_us; }
 

@@ -194,6 +194,11 @@ pub fn read(folded: &Path, report: serde_json::Value, spent: Spent) -> Profile {
     Profile { folded: stacks, report, stderr: String::new(), spent }
 }
 
+/// The lost samples of a report or of one of its events, of all reasons.
+pub fn lost(report: &serde_json::Value) -> u64 {
+    report["accounts"]["lost"].as_array().unwrap().iter().map(|row| row[1].as_u64().unwrap()).sum()
+}
+
 /// Profiles at 999 Hz while `happens` runs. Sampling begins before it. After it a terminal's Ctrl-C ends the run; this
 /// signal goes to the profiler's children too.
 pub fn while_sampling(watched: &[u32], args: &[&str], happens: impl FnOnce()) -> Profile {

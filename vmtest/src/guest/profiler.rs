@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+pub(super) use testkit::profiler::lost;
 
 use super::folded::Folded;
 use crate::plan::PAYLOAD;
@@ -120,12 +121,6 @@ fn accounts_add_up(report: &Value, shown: u64) -> anyhow::Result<()> {
     ensure!(n("expected")? == n("ticks")? + n("missed")?, "expected ticks do not add up: {accounts}");
     ensure!(shown == n("kept")? + lost, "the file has {shown} samples: {accounts}");
     Ok(())
-}
-
-/// The lost ticks of all reasons.
-pub(super) fn lost(report: &Value) -> u64 {
-    let rows = report["accounts"]["lost"].as_array();
-    rows.into_iter().flatten().filter_map(|row| row[1].as_u64()).sum()
 }
 
 /// Runs a command that must fail with this exit code and a message with these words.

@@ -1,0 +1,36 @@
+/* Functions that wait, and measure how long. */
+#ifndef WAITING_H
+#define WAITING_H
+
+#include <time.h>
+
+#define NOINLINE __attribute__((noinline, noclone))
+/* Keeps a call from being the function's last instruction: the caller stays on the stack. */
+#define STAYS asm volatile("" ::: "memory")
+
+static inline unsigned long now_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (unsigned long)t.tv_sec * 1000000000 + (unsigned long)t.tv_nsec;
+}
+
+static inline void nap(long us)
+{
+	struct timespec t = { us / 1000000, us % 1000000 * 1000 };
+
+	nanosleep(&t, NULL);
+}
+
+/* How long a function does not run, ns: by the clock, without the CPU's. */
+static inline unsigned long waited(void (*wait)(void))
+{
+	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+
+	wait();
+	wall = now_ns(CLOCK_MONOTONIC) - wall;
+	return wall - (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu);
+}
+
+#endif
