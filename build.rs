@@ -102,29 +102,52 @@ fn outside_walker() {
         .compile("jp_outside");
 }
 
-/// Builds the agent as a freestanding shared object and gives the crate its path: `env!("JVM_SYMBOLS_AGENT")`.
+/// Builds the agent as a freestanding shared object and gives the crate its path: `env!("JVM_SYMBOLS_AGENT")`. By the
+/// compiler alone: in a registry's directory cargo would need a `Cargo.lock`, an index and the profile of a workspace.
 fn agent(out: &Path) {
-    println!("cargo::rerun-if-changed=jvm-symbols-agent");
-    let target = env::var("TARGET").expect("cargo sets TARGET");
-    let dir = out.join("agent");
-    // Arm's helpers for atomics ask libc which instructions the CPU has; the oldest ones need no helper.
-    let atomics = if target.starts_with("aarch64") { "\x1f-Ctarget-feature=-outline-atomics" } else { "" };
-    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the directory of the package");
-    let flags = format!("-Crelocation-model=pic\x1f--remap-path-prefix={here}=.{atomics}");
-    let status = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"))
-        .args(["rustc", "--quiet", "--manifest-path", "jvm-symbols-agent/Cargo.toml", "--lib"])
-        .args(["--crate-type", "cdylib", "--features", "freestanding", "--profile", "agent"])
-        .args(["--target", &target, "--target-dir"])
-        // A directory of its own: cargo holds a lock on the outer one while this script runs.
-        .arg(&dir)
+    let log = out.join("libjvm_symbols_log.rlib");
+    let agent = out.join("libjvm_symbols_agent.so");
+    compile(jvm_symbols_log::ROOT, &["--crate-name=jvm_symbols_log", "--crate-type=rlib"], &log);
+    let needs_log = format!("--extern=jvm_symbols_log={}", log.display());
+    let shared_object = [
+        "--crate-name=jvm_symbols_agent",
+        "--crate-type=cdylib",
+        "--cfg=feature=\"freestanding\"",
+        &needs_log,
+        "-Clto=fat",
         // No start files, no libc, never unloaded (a callback may still run when the JVM drops its handle).
-        .args(["--", "-Cpanic=abort", "-Clink-arg=-nostartfiles", "-Clink-arg=-nostdlib"])
-        .args(["-Clink-arg=-Wl,-z,nodelete,-z,now,--gc-sections,--no-undefined"])
-        // The product's own flags (static libc) would make a shared object impossible.
-        .env("CARGO_ENCODED_RUSTFLAGS", flags)
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "jvm-symbols-agent does not build");
-    let built = dir.join(&target).join("agent").join("libjvm_symbols_agent.so");
-    println!("cargo::rustc-env=JVM_SYMBOLS_AGENT={}", built.display());
+        "-Clink-arg=-nostartfiles",
+        "-Clink-arg=-nostdlib",
+        "-Clink-arg=-Wl,-z,nodelete,-z,now,--gc-sections,--no-undefined",
+    ];
+    compile(jvm_symbols_agent::ROOT, &shared_object, &agent);
+    println!("cargo::rustc-env=JVM_SYMBOLS_AGENT={}", agent.display());
+}
+
+/// Compiles a crate of the agent for the profiler's target: small, and without unwinding, because the agent runs inside
+/// JVMs of other people. The product's own flags (static libc) would make a shared object impossible.
+fn compile(root: &str, arguments: &[&str], to: &Path) {
+    let source = Path::new(root).parent().expect("a crate has a directory of sources");
+    println!("cargo::rerun-if-changed={}", source.display());
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo sets RUSTC"));
+    rustc
+        .arg(root)
+        .args(arguments)
+        .arg("-o")
+        .arg(to)
+        .args(["--edition=2024", "--target", &target])
+        .args(["-Copt-level=s", "-Ccodegen-units=1", "-Cpanic=abort", "-Crelocation-model=pic"])
+        .arg(format!("--remap-path-prefix={}=.", source.display()))
+        // The crates name the place of their source for this script only.
+        .env("CARGO_MANIFEST_DIR", ".");
+    // Arm's helpers for atomics ask libc which instructions the CPU has; the oldest ones need no helper.
+    if target.starts_with("aarch64") {
+        rustc.arg("-Ctarget-feature=-outline-atomics");
+    }
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        rustc.arg(format!("-Clinker={linker}"));
+    }
+    let status = rustc.status().expect("rustc runs");
+    assert!(status.success(), "{root} does not compile");
 }

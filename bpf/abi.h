@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
  * The contract between the BPF program and the loader: types and limits, no variables.
- * src/capture/abi.rs mirrors this file; both sides assert sizes and offsets.
+ * src/capture/abi.rs and src/capture/controls.rs mirror this file; both sides assert sizes and offsets.
  */
 #ifndef JP_ABI_H
 #define JP_ABI_H
@@ -21,8 +21,9 @@
  *   counts_busy  the count map refused the insert for another reason (a bucket lock was held)
  *   no_scratch   a map lookup failed: cannot happen, counted so that the accounts add up
  *   nested       other programs used all scratch slots of the CPU
+ *   spaces_full  no room for another address space, so that its growth is not known
  */
-#define JP_LOSSES(X) X(ring_full) X(counts_full) X(counts_busy) X(no_scratch) X(nested)
+#define JP_LOSSES(X) X(ring_full) X(counts_full) X(counts_busy) X(no_scratch) X(nested) X(spaces_full)
 
 enum jp_loss {
 #define X(name) JP_LOSS_##name,
@@ -271,7 +272,7 @@ struct jp_rule {
 };
 
 /* Events with a number of their own. src/sample/event.rs has the same list; a test compares. */
-#define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches) X(wait)
+#define JP_EVENTS(X) X(cpu) X(page_faults) X(minor_faults) X(major_faults) X(context_switches) X(wait) X(alloc) X(rss) X(native_alloc)
 
 enum jp_event {
 #define X(name) JP_EVENT_##name,
@@ -284,11 +285,11 @@ enum jp_event {
 #define JP_EVENT_SLOTS 8
 #define JP_EVENT_NUMBERS (JP_EVENT_COUNT + JP_EVENT_SLOTS)
 
-/* A probe: a place at which the kernel runs a program at each occurrence. The loader writes it, by slot. */
-struct jp_probe {
-	__u64 period; /* a sample for so many occurrences on a CPU; 0: none, sampling has not begun or is over */
-	__u32 number; /* of the system call, if the probe takes one */
-	__u32 pad;
+/* How an event is sampled whose programs are attached for the whole run. The loader writes it, by the event's number. */
+struct jp_event_control {
+	__u64 period; /* occurrences on a CPU, or bytes, for a sample; 0: none, sampling has not begun or is over */
+	__u32 number; /* of the system call, if a probe takes one; of `rss`: bytes of a page */
+	__u32 noting; /* of `rss`, 1: the programs take no samples, and only note which pages there are */
 };
 
 /*
@@ -312,6 +313,40 @@ enum jp_state {
 /* jp_key.event: the event is in the low bits, the state above. */
 #define JP_STATE_SHIFT 8
 
+/*
+ * What is known of the trace that a thread worked for (OTEP 4947).
+ *   none    nothing was asked for, or the process does not publish traces
+ *   span    the thread worked for a span: JP_CONTEXT_WORDS words with its ids follow the user words
+ *   idle    the thread had no active span
+ *   unread  the thread's memory could not be read
+ * src/sample/span.rs has the same list; a test compares.
+ */
+#define JP_CONTEXTS(X) X(none) X(span) X(idle) X(unread)
+
+enum jp_context {
+#define X(name) JP_CONTEXT_##name,
+	JP_CONTEXTS(X)
+#undef X
+};
+
+/* The trace's id (two words) and the span's, as the bytes lie in memory. */
+#define JP_CONTEXT_WORDS 3
+
+/*
+ * Where the threads of a program have the pointer to their trace context: at a distance from the thread pointer, or in a
+ * block of thread-local storage that each thread's table of such blocks (the DTV) leads to.
+ */
+struct jp_context_place {
+	__u64 start_code;  /* the program, as in struct jp_space */
+	__u64 end_code;
+	__u64 start_stack;
+	__s64 offset;      /* from the thread pointer, or in the block, bytes */
+	__u32 module;      /* the block's number in the DTV; 0: there is none, the offset is from the thread pointer */
+	__s32 dtv;         /* where the DTV's address lies, from the thread pointer */
+	__s32 length;      /* where the number of its entries lies, from the DTV's beginning */
+	__u32 entry;       /* bytes of an entry, whose first word is the block's address */
+};
+
 /* The key of a count. No padding, because the map compares bytes. */
 struct jp_key {
 	__u64 start;   /* start_boottime of the group leader, ns since boot; start, tgid and exec identify a process */
@@ -326,7 +361,7 @@ struct jp_key {
 
 struct jp_value {
 	__u64 count;   /* samples */
-	__u64 weight;  /* sum of their weights: ns of CPU time, or events */
+	__u64 weight;  /* sum of their weights: ns of CPU time, events, or bytes */
 	__u64 waits;   /* of `wait`: how many waits these samples stand for, in units of 1 / JP_WAITS_UNIT */
 	__u64 longest; /* of `wait`: the longest wait with a sample, ns */
 };
@@ -348,9 +383,10 @@ struct jp_config {
 	__u8 kernel;         /* record kernel frames */
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
 	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
-	__u8 by_cpu;         /* of waits and probes: only those on a CPU in `wanted_cpus` (waits: where they end) */
+	__u8 by_cpu;         /* of waits, probes and allocations: only those on a CPU in `wanted_cpus` (waits: where they end) */
 	__u8 wakers;         /* record the stacks of threads that end sampled waits */
-	__u8 pad[6];
+	__u8 traces;         /* record the trace contexts of threads */
+	__u8 pad[5];
 };
 
 /*
@@ -379,7 +415,10 @@ struct jp_lock {
 	__u16 owner_kind; /* enum jp_owner */
 };
 
-/* A new stack in the ring buffer: this header, then kernel_words + user_words words, leaf first. */
+/*
+ * A new stack in the ring buffer: this header, then kernel_words + user_words words, leaf first. With a span,
+ * JP_CONTEXT_WORDS more.
+ */
 struct jp_record {
 	__u16 version;      /* JP_ABI_VERSION */
 	__u8 leaf;          /* enum jp_leaf */
@@ -387,7 +426,7 @@ struct jp_record {
 	__u16 kernel_words; /* the first word is a leaf, the others are return addresses */
 	__u16 user_words;
 	__u32 window;       /* parity of the window that counts the stack */
-	__u32 pad;
+	__u32 context;      /* enum jp_context, in the hash of the stack, too */
 	__u64 ktime;        /* CLOCK_MONOTONIC, ns */
 	struct jp_key key;
 	char comm[JP_COMM_LEN];
@@ -397,6 +436,7 @@ struct jp_record {
 	 * not recorded. Of such a stack, which has the event `wait`, the state `running` and no samples: its own id.
 	 */
 	__u64 waker;
+	__u64 object_class; /* of an allocation: the object's class, an address in the JVM; in the hash of the stack, too */
 };
 
 /* A thread that waits still, with JP_END_unfinished: where the loader begins to unwind its user stack. */
@@ -434,6 +474,14 @@ struct jp_waited {
 	__u64 untimed;            /* waits that were not measured, because `thread_waits` was full */
 };
 
+/* Allocations, for each CPU, parity and event: all of them, with and without samples. Bytes, and how many calls. */
+struct jp_allocated {
+	__u64 wanted;
+	__u64 filtered; /* of processes and threads that are not sampled */
+	__u64 wanted_calls;
+	__u64 filtered_calls;
+};
+
 /* For each CPU, parity and event. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
 struct jp_counters {
 	__u64 ticks;
@@ -444,8 +492,9 @@ struct jp_counters {
 
 _Static_assert(sizeof(struct jp_key) == 48, "jp_key");
 _Static_assert(sizeof(struct jp_value) == 32, "jp_value");
-_Static_assert(sizeof(struct jp_record) == 112, "jp_record");
+_Static_assert(sizeof(struct jp_record) == 120, "jp_record");
 _Static_assert(sizeof(struct jp_waiting) == 72, "jp_waiting");
+_Static_assert(sizeof(struct jp_context_place) == 48, "jp_context_place");
 _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
 _Static_assert(sizeof(struct jp_lock) == 16, "jp_lock");
@@ -457,7 +506,9 @@ _Static_assert(sizeof(struct jp_config) == 48, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
 _Static_assert(sizeof(struct jp_wait_control) == 32, "jp_wait_control");
+_Static_assert(sizeof(struct jp_event_control) == 16, "jp_event_control");
 _Static_assert(sizeof(struct jp_waited) == 8 * (JP_STATE_COUNT + 1), "jp_waited");
+_Static_assert(sizeof(struct jp_allocated) == 32, "jp_allocated");
 _Static_assert(sizeof(struct jp_counters) == 8 * (3 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

@@ -18,10 +18,10 @@ static __always_inline int on_overflow(struct perf_context *ctx, __u32 event)
 {
 	struct taking t;
 
-	if (!begin_sample(&t, event, PERF_IP(ctx)))
+	if (!begin_samples(&t, event, PERF_IP(ctx), 1))
 		return 0;
 	load_perf_regs(&t.s->regs, ctx);
-	return end_sample(&t, ctx, ctx->sample_period);
+	return end_samples(&t, ctx, 1, ctx->sample_period);
 }
 
 #define ON_OVERFLOW(event) \

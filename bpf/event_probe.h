@@ -18,39 +18,24 @@
 #include "abi.h"
 #include "filter.h"
 #include "kernel.h"
+#include "own_stack.h"
 #include "regs.h"
 #include "sample.h"
-
-/* slot -> the probe. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, JP_EVENT_SLOTS);
-	__type(key, __u32);
-	__type(value, struct jp_probe);
-} probes SEC(".maps");
-
-/* slot -> the occurrences on each CPU that no sample stands for yet. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, JP_EVENT_SLOTS);
-	__type(key, __u32);
-	__type(value, __s64);
-} unsampled SEC(".maps");
 
 /*
  * Counts an occurrence. Returns how many occurrences a sample here stands for; 0: no sample is due. If another program
  * comes in between, both may find a sample due; the sum is then negative, and the next sample comes later.
  */
-static __always_inline __u64 pass(struct jp_probe *probe, __u32 slot)
+static __always_inline __u64 pass(struct jp_event_control *control, __u32 event)
 {
-	__u64 period = *(volatile __u64 *)&probe->period;
+	__u64 period = *(volatile __u64 *)&control->period;
 	__s64 *n;
 
 	if (!period || !wanted_on(&config, bpf_get_smp_processor_id()))
 		return 0;
 	if (period == 1)
 		return 1;
-	n = bpf_map_lookup_elem(&unsampled, &slot);
+	n = bpf_map_lookup_elem(&progress, &event);
 	if (!n)
 		return 0;
 	__sync_fetch_and_add(n, 1);
@@ -65,16 +50,17 @@ static __always_inline int sample_kernel(struct raw_args *ctx, __u32 slot, __u64
 {
 	struct taking t;
 
-	if (!begin_sample(&t, JP_EVENT_COUNT + slot, 0))
+	if (!begin_samples(&t, JP_EVENT_COUNT + slot, 0, 1))
 		return 0;
 	t.s->regs.ip = ~0ULL;
-	return end_sample(&t, ctx, weight);
+	return end_samples(&t, ctx, 1, weight);
 }
 
 static __attribute__((noinline)) int on_tracepoint(struct raw_args *ctx, __u32 slot)
 {
-	struct jp_probe *probe = bpf_map_lookup_elem(&probes, &slot);
-	__u64 weight = probe ? pass(probe, slot) : 0;
+	__u32 event = JP_EVENT_COUNT + slot;
+	struct jp_event_control *control = bpf_map_lookup_elem(&event_controls, &event);
+	__u64 weight = control ? pass(control, event) : 0;
 
 	return weight ? sample_kernel(ctx, slot, weight) : 0;
 }
@@ -86,25 +72,27 @@ static __attribute__((noinline)) int on_tracepoint(struct raw_args *ctx, __u32 s
 static __attribute__((noinline)) int on_system_call(struct raw_args *ctx, __u32 slot)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct jp_probe *probe = bpf_map_lookup_elem(&probes, &slot);
+	__u32 event = JP_EVENT_COUNT + slot;
+	struct jp_event_control *control = bpf_map_lookup_elem(&event_controls, &event);
 	__u64 weight;
 
-	if (!probe || system_call_of(task, (struct pt_regs *)ctx->args[0]) != probe->number)
+	if (!control || system_call_of(task, (struct pt_regs *)ctx->args[0]) != control->number)
 		return 0;
-	weight = pass(probe, slot);
+	weight = pass(control, event);
 	return weight ? sample_kernel(ctx, slot, weight) : 0;
 }
 
 static __attribute__((noinline)) int on_function(struct perf_context *ctx, __u32 slot)
 {
-	struct jp_probe *probe = bpf_map_lookup_elem(&probes, &slot);
-	__u64 weight = probe ? pass(probe, slot) : 0;
+	__u32 event = JP_EVENT_COUNT + slot;
+	struct jp_event_control *control = bpf_map_lookup_elem(&event_controls, &event);
+	__u64 weight = control ? pass(control, event) : 0;
 	struct taking t;
 
-	if (!weight || !begin_sample(&t, JP_EVENT_COUNT + slot, 0))
+	if (!weight || !begin_samples(&t, JP_EVENT_COUNT + slot, 0, 1))
 		return 0;
 	load_perf_regs(&t.s->regs, ctx);
-	return end_sample(&t, ctx, weight);
+	return end_samples(&t, ctx, 1, weight);
 }
 
 #define ON_PROBE(slot) \
@@ -118,6 +106,7 @@ static __attribute__((noinline)) int on_function(struct perf_context *ctx, __u32
 	} \
 	SEC("kprobe") int on_function_##slot(struct perf_context *ctx) \
 	{ \
+		use_own_stack(ctx); \
 		return on_function(ctx, slot); \
 	}
 

@@ -195,6 +195,7 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 				  own_tid(task));
 		note_waker(t.s, w->woken, w->waker_stack);
 		identify(t.s, task, JP_EVENT_wait);
+		note_context(t.s);
 	}
 	count_part(&t, part, t.s->n, period);
 	give_back(t.s);

@@ -77,11 +77,33 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 };
 
+struct kernel_counter {
+	int counter;
+};
+
+struct percpu_counter {
+	__s64 count; /* without what each CPU has not added yet */
+};
+
 struct mm_struct {
 	unsigned long start_code;
 	unsigned long end_code;
 	unsigned long start_stack;
 	struct uprobes_state uprobes_state;
+	struct kernel_counter mm_users;
+	struct percpu_counter rss_stat[4]; /* before 6.2: see mm_struct___plain */
+};
+
+struct kernel_long_counter {
+	__s64 counter;
+};
+
+struct mm_rss_stat {
+	struct kernel_long_counter count[4];
+};
+
+struct mm_struct___plain {
+	struct mm_rss_stat rss_stat;
 };
 
 struct pid_namespace;
@@ -111,6 +133,14 @@ struct thread_info {
 	unsigned int status; /* x86 */
 };
 
+/* The thread pointer of user code, as of the last switch to another task or the last system call that set it. */
+struct thread_struct {
+	unsigned long fsbase; /* x86 */
+	struct {
+		unsigned long tp_value;
+	} uw; /* arm64 */
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
@@ -135,6 +165,7 @@ struct task_struct {
 	char comm[16];
 	struct sched_entity se;
 	bool throttled;       /* from 6.18 on: off its queue, because the quota is used up */
+	struct thread_struct thread;
 };
 
 struct task_struct___state {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* Marks: which places of a thread's timeline of waits are sampled. tests/programs/marks.c checks them in user space. */
+/* Marks: which places of a timeline are sampled: of a thread's waits, or of the bytes allocated on a CPU. tests/programs/marks.c checks them in user space. */
 #ifndef JP_MARKS_H
 #define JP_MARKS_H
 
@@ -17,7 +17,7 @@ static __always_inline __u64 mark_of(__u64 thread, __u64 block, __u64 period)
 	return ((mix(mix(thread, block), thread) >> 32) * period) >> 32;
 }
 
-/* How many marks lie in [from, to) of a thread's timeline. The period is below 2^32 ns. */
+/* How many marks lie in [from, to) of the timeline with the seed `thread`. The period is below 2^32. */
 static __always_inline __u64 marks(__u64 thread, __u64 from, __u64 to, __u64 period)
 {
 	__u64 first = from / period, last = to / period;

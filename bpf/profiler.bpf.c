@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT
 /* The BPF programs: one for each event, and the iterator that the loader reads. */
+#include "event_alloc.h"
+#include "event_native_alloc.h"
 #include "event_perf.h"
 #include "event_probe.h"
+#include "event_rss.h"
 #include "event_wait.h"
 #include "unfinished.h"
 #include "members.h"

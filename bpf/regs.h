@@ -26,6 +26,7 @@ struct regs {
 	__u64 fp;
 	bool syscall; /* the task left user mode by a system call: ip is a return address */
 	bool i386;    /* the task ran 32-bit code */
+	__u64 caller; /* the return address, if ip is known to be a function's first instruction; else 0 */
 	/* x86-64, while HotSpot's interpreter enters a method: the return address, the method, the caller's sp. */
 	__u64 ax, bx, r13;
 };
@@ -53,6 +54,12 @@ struct pt_regs {
 /* The segment of 32-bit code: __USER32_CS, or FLAT_USER_CS32 in Xen guests without hardware support. */
 #define IS_I386(cs) (((cs) & 0xffff) == 0x23 || ((cs) & 0xffff) == 0xe023)
 #define PERF_IP(ctx) ((ctx)->ip)
+#define PERF_SP(ctx) ((ctx)->sp)
+/* The arguments of a function at its first instruction. */
+#define JP_RETURN_BYTES 8 /* a call puts its return address onto the stack */
+#define PERF_ARGUMENT_1(ctx) ((ctx)->di)
+#define PERF_ARGUMENT_2(ctx) ((ctx)->si)
+#define PERF_ARGUMENT_3(ctx) ((ctx)->dx)
 /* Before 5.15 the stack size locates the registers: 16 KiB (KASAN kernels: 32 KiB, and user frames have no names). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
@@ -70,9 +77,28 @@ static __always_inline void load_perf_regs(struct regs *r, struct perf_context *
 	r->fp = ctx->bp;
 	r->syscall = false;
 	r->i386 = IS_I386(ctx->cs);
+	r->caller = 0;
 	r->ax = ctx->ax;
 	r->bx = ctx->bx;
 	r->r13 = ctx->r13;
+}
+
+/* The return address of the function whose first instruction is about to run; 0: the stack cannot be read. */
+static __always_inline __u64 return_address(struct perf_context *ctx)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)ctx->sp);
+	return address;
+}
+
+/* Whether a function has not returned that began with the stack pointer `sp`, where its return address is `caller`. */
+static __always_inline bool has_frame_of(struct perf_context *ctx, __u64 sp, __u64 caller)
+{
+	__u64 address = 0;
+
+	(void)ctx;
+	return !bpf_probe_read_user(&address, sizeof(address), (void *)sp) && address == caller;
 }
 
 static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
@@ -84,6 +110,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->bx = BPF_CORE_READ(p, bx);
 	r->r13 = BPF_CORE_READ(p, r13);
 	r->i386 = IS_I386(BPF_CORE_READ(p, cs));
+	r->caller = 0;
 	/* The system call's number; every other entry stores -1 (since 5.8, arch/x86/include/asm/idtentry.h). */
 	r->syscall = (long)BPF_CORE_READ(p, orig_ax) >= 0;
 }
@@ -105,6 +132,12 @@ static __always_inline __u64 futex_of(struct pt_regs *p)
 	return BPF_CORE_READ(p, orig_ax) == JP_FUTEX ? BPF_CORE_READ(p, di) : 0;
 }
 
+/* Where a task's thread-local storage lies. */
+static __always_inline __u64 thread_pointer(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, thread.fsbase);
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 /* uapi: arm64's bpf_user_pt_regs_t is struct user_pt_regs. */
@@ -122,6 +155,11 @@ struct pt_regs {
 } __attribute__((preserve_access_index));
 
 #define PERF_IP(ctx) ((ctx)->pc)
+#define PERF_SP(ctx) ((ctx)->sp)
+#define JP_RETURN_BYTES 0 /* a call puts its return address into a register */
+#define PERF_ARGUMENT_1(ctx) ((ctx)->regs[0])
+#define PERF_ARGUMENT_2(ctx) ((ctx)->regs[1])
+#define PERF_ARGUMENT_3(ctx) ((ctx)->regs[2])
 #define JP_THREAD_SIZE (16 * 1024)
 /* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],
  * lockdep and exit state. */
@@ -135,6 +173,32 @@ static __always_inline void load_perf_regs(struct regs *r, struct perf_context *
 	r->fp = ctx->regs[29];
 	r->syscall = false;
 	r->i386 = false;
+	r->caller = 0;
+}
+
+/* The return address of the function whose first instruction is about to run. */
+static __always_inline __u64 return_address(struct perf_context *ctx)
+{
+	return ctx->regs[30];
+}
+
+/*
+ * Whether a function has not returned that began with the stack pointer `sp` and the return address `caller`. It has put
+ * the address into a record of its frame, which a chain leads to.
+ */
+static __always_inline bool has_frame_of(struct perf_context *ctx, __u64 sp, __u64 caller)
+{
+	__u64 record[2], at = ctx->regs[29];
+
+	#pragma unroll
+	for (int i = 0; i < 3; i++) {
+		if (at - ctx->sp >= sp - ctx->sp || bpf_probe_read_user(record, sizeof(record), (void *)at))
+			return false;
+		if (record[1] == caller)
+			return true;
+		at = record[0];
+	}
+	return false;
 }
 
 static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
@@ -144,6 +208,7 @@ static __always_inline void load_user_regs(struct regs *r, struct pt_regs *p)
 	r->fp = BPF_CORE_READ(p, regs[29]);
 	r->syscall = BPF_CORE_READ(p, syscallno) >= 0; /* NO_SYSCALL is -1 */
 	r->i386 = false;
+	r->caller = 0;
 }
 
 #define PSR_MODE32_BIT 0x10 /* in pstate: 32-bit code, whose system calls have other numbers */
@@ -153,6 +218,12 @@ static __always_inline long system_call_of(struct task_struct *task, struct pt_r
 {
 	(void)task;
 	return BPF_CORE_READ(p, pstate) & PSR_MODE32_BIT ? -1 : BPF_CORE_READ(p, syscallno);
+}
+
+/* Where a task's thread-local storage lies. */
+static __always_inline __u64 thread_pointer(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, thread.uw.tp_value);
 }
 
 /* Locks of Java are known on x86-64 only. */

@@ -19,6 +19,7 @@
 #include "kernel.h"
 #include "regs.h"
 #include "scratch.h"
+#include "trace_context.h"
 #include "walk.h"
 
 #define EEXIST 17
@@ -51,6 +52,25 @@ struct {
 	__type(key, __u32);
 	__type(value, struct jp_counters);
 } counters SEC(".maps");
+
+/* number of an event -> how it is sampled, of events whose programs are attached for the whole run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, JP_EVENT_NUMBERS);
+	__type(key, __u32);
+	__type(value, struct jp_event_control);
+} event_controls SEC(".maps");
+
+/*
+ * number of such an event -> its progress on each CPU: the occurrences or bytes that no sample stands for yet; of `alloc`
+ * and `native-alloc`, the place on the timeline of their bytes.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, JP_EVENT_NUMBERS);
+	__type(key, __u32);
+	__type(value, __s64);
+} progress SEC(".maps");
 
 /*
  * parity -> (stack -> count). The program writes the maps; the loader empties one after the flip. The loader creates
@@ -127,6 +147,8 @@ static __always_inline void finish_words(struct scratch *s, __u32 kernel_words)
 	s->record.end = s->end;
 	__builtin_memset(&s->record.lock, 0, sizeof(s->record.lock));
 	s->record.waker = 0;
+	s->record.object_class = 0;
+	s->record.context = JP_CONTEXT_none;
 	s->hash = mix(s->hash, (__u64)s->record.leaf << 32 | s->end << 16 | kernel_words);
 }
 
@@ -195,6 +217,14 @@ static __always_inline void identify(struct scratch *s, struct task_struct *task
 	identify_task(s, task, bpf_get_current_pid_tgid(), event);
 }
 
+/* Adds the trace context of the current task to the stack, whose key is complete. */
+static __always_inline void note_context(struct scratch *s)
+{
+	/* A worker of io_uring has no user code, but the thread pointer of the thread that made it. */
+	if (config.traces && !(config.user && s->record.leaf == JP_LEAF_none))
+		read_context(s->walk.slot);
+}
+
 /* Whether to wake the loader so that it looks for new processes and mappings. */
 static __always_inline bool has_news(struct scratch *s, __u64 now)
 {
@@ -216,7 +246,6 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 
 	record->version = JP_ABI_VERSION;
 	record->window = window;
-	record->pad = 0;
 	record->ktime = bpf_ktime_get_ns();
 	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
 		flags = BPF_RB_FORCE_WAKEUP;
@@ -314,41 +343,42 @@ static __always_inline bool find_scratch(struct taking *t, __u64 n)
 }
 
 /*
- * Begins a sample of the current task for `event`, which came at `ip`; false if the sample is not wanted or is lost.
- * The caller then loads the registers into the scratch and calls `end_sample`. Each event's program inlines both
+ * Begins `n` samples of the current task for `event`, which came at `ip`; false if they are not wanted or are lost.
+ * The caller then loads the registers into the scratch and calls `end_samples`. Each event's program inlines both
  * functions, because the types of their contexts differ; the unwinder is not inlined.
  * VERIFIER(5.10): the registers go directly to the scratch. On the stack they would take 64 of the 512 bytes that a
  * whole chain of calls may use. Noticed by: the load itself.
  */
-static __always_inline bool begin_sample(struct taking *t, __u32 event, __u64 ip)
+static __always_inline bool begin_samples(struct taking *t, __u32 event, __u64 ip, __u64 n)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
-	if (!find_counters(t, event, 1))
+	if (!find_counters(t, event, n))
 		return false;
 	if (!wanted(&config, task, id >> 32, (__u32)id)) {
-		add(&t->c->filtered, 1);
+		add(&t->c->filtered, n);
 		return false;
 	}
 	if (event == JP_EVENT_cpu && !(__u32)id && is_wait(ip)) {
 		t->c->idle++;
 		return false;
 	}
-	return find_scratch(t, 1);
+	return find_scratch(t, n);
 }
 
-/* Unwinds from the registers in the scratch, and counts the stack with `weight`, in the unit of its event. */
-static __always_inline int end_sample(struct taking *t, void *ctx, __u64 weight)
+/* Unwinds from the registers in the scratch, and counts the stack `n` times; `weight`: of all, in the unit of the event. */
+static __always_inline int end_samples(struct taking *t, void *ctx, __u64 n, __u64 weight)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	if (walk(ctx, t->s, task)) {
 		identify(t->s, task, t->event);
-		t->s->value = (struct jp_value){ .count = 1, .weight = weight };
+		note_context(t->s);
+		t->s->value = (struct jp_value){ .count = n, .weight = weight };
 		count(t->s, t->c, t->window);
 	} else {
-		add(&t->c->filtered, 1);
+		add(&t->c->filtered, n);
 	}
 	give_back(t->s);
 	return 0;

@@ -38,6 +38,7 @@ struct walk {
 	__u64 ax;
 	__u64 bx;
 	__u64 r13;
+	__u64 caller; /* of a leaf at a function's first instruction: the return address; else 0 */
 	/* Around the last ip: a range of the process, or the gap between two ranges. */
 	__u64 start;
 	__u64 end;
@@ -99,9 +100,11 @@ struct stack_part {
 /* How much code after a call saved_registers searches: a barrier's stub may restore all registers. */
 #define JP_CODE_BYTES 256
 
+#define JP_MAX_WORDS (JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS + JP_CONTEXT_WORDS)
+
 struct scratch {
 	struct jp_record record;
-	__u64 words[JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS];
+	__u64 words[JP_MAX_WORDS];
 	/* Not sent with the record: */
 	__u32 busy; /* how many programs use this scratch, or look whether they can */
 	struct jp_value value; /* what this sample adds to the stack's count */
@@ -115,6 +118,10 @@ struct scratch {
 	__u8 code[JP_CODE_BYTES + 8]; /* code that follows an instruction */
 	__u8 segments[JP_SEGMENTS];
 	__u8 blob[JP_BLOB_BYTES + 8] __attribute__((aligned(8))); /* the block that was read last */
+	struct {
+		__u64 ids[JP_CONTEXT_WORDS];
+		__u64 valid; /* the lowest byte */
+	} span; /* the beginning of a thread's trace context */
 };
 
 /*
@@ -162,12 +169,15 @@ static __always_inline void give_back(struct scratch *s)
 	__sync_fetch_and_add(&s->busy, -1);
 }
 
-/* Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps. */
+/*
+ * Appends a word; false if there is no room. There is always room for the words of JP_MAX_USER_FRAMES steps, and for those of
+ * a span.
+ */
 static __always_inline bool push_word(struct scratch *s, __u64 word)
 {
 	__u32 n = s->n;
 
-	if (n >= JP_MAX_KERNEL_WORDS + JP_MAX_USER_WORDS)
+	if (n >= JP_MAX_WORDS)
 		return false;
 	s->words[n] = word;
 	s->n = n + 1;

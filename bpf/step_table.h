@@ -76,23 +76,35 @@ static __always_inline struct jp_range *range_of(__u32 space, __u32 slot)
 }
 
 /*
- * The first page of the process's address space. A process that was just forked uses its parent's, until the loader has
- * loaded its own. Both have the same layout, as long as neither has called exec since the fork.
+ * The parent of a process that was just forked, 0 if there is none: both have the same layout of memory, as long as neither
+ * has called exec since the fork.
  */
+static __always_inline __u32 forked_from(struct task_struct *task)
+{
+	struct task_struct *parent = BPF_CORE_READ(task, real_parent);
+	__u64 exec = BPF_CORE_READ(task, self_exec_id);
+
+	if (exec != BPF_CORE_READ(task, parent_exec_id) || exec != BPF_CORE_READ(parent, self_exec_id))
+		return 0;
+	return BPF_CORE_READ(parent, tgid);
+}
+
+/* The first page of the process's address space. A process that was just forked uses its parent's, until it has its own. */
 static __always_inline __u32 *space_of(struct task_struct *task, __u32 tgid)
 {
 	__u32 *page = bpf_map_lookup_elem(&spaces, &tgid);
-	struct task_struct *parent;
-	__u64 exec;
 
 	if (page)
 		return page;
-	parent = BPF_CORE_READ(task, real_parent);
-	exec = BPF_CORE_READ(task, self_exec_id);
-	if (exec != BPF_CORE_READ(task, parent_exec_id) || exec != BPF_CORE_READ(parent, self_exec_id))
-		return NULL;
-	tgid = BPF_CORE_READ(parent, tgid);
-	return bpf_map_lookup_elem(&spaces, &tgid);
+	tgid = forked_from(task);
+	return tgid ? bpf_map_lookup_elem(&spaces, &tgid) : NULL;
+}
+
+/* Whether the program of this memory has these addresses, which exec changes. */
+static __always_inline bool is_program(struct mm_struct *mm, __u64 start_code, __u64 end_code, __u64 start_stack)
+{
+	return start_stack == BPF_CORE_READ(mm, start_stack) && start_code == BPF_CORE_READ(mm, start_code) &&
+	       end_code == BPF_CORE_READ(mm, end_code);
 }
 
 /* Finds the address space of the process, if it is loaded and the process has not called exec since. */
@@ -112,8 +124,7 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 	if (!page)
 		return;
 	space = (struct jp_space *)page_of(*page);
-	if (!space || space->start_stack != BPF_CORE_READ(mm, start_stack) ||
-	    space->start_code != BPF_CORE_READ(mm, start_code) || space->end_code != BPF_CORE_READ(mm, end_code))
+	if (!space || !is_program(mm, space->start_code, space->end_code, space->start_stack))
 		return;
 	w->space = *page;
 	w->ranges = space->ranges;

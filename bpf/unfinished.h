@@ -18,6 +18,7 @@
 #include "regs.h"
 #include "sample.h"
 #include "thread_wait.h"
+#include "trace_context.h"
 #include "waker.h"
 
 /* The CPU on which a thread ran last, or for which it queues. */
@@ -70,6 +71,7 @@ static __always_inline void record_waiting(struct scratch *s, struct task_struct
 	s->record.leaf = JP_LEAF_none;
 	s->walk.unknown_code = false;
 	__builtin_memset(&s->record.lock, 0, sizeof(s->record.lock));
+	s->record.object_class = 0;
 	if (config.kernel)
 		bytes = bpf_get_task_stack(task, s->words, sizeof(__u64) * JP_MAX_KERNEL_WORDS, 0);
 	kernel_words = take_kernel_words(s, bytes);
@@ -82,6 +84,11 @@ static __always_inline void record_waiting(struct scratch *s, struct task_struct
 		}
 	}
 	finish_words(s, kernel_words);
+	/* The memory of another task cannot be read here. */
+	if (config.traces && find_place(task, BPF_CORE_READ(task, tgid))) {
+		s->record.context = JP_CONTEXT_unread;
+		s->hash = mix(s->hash, JP_CONTEXT_unread);
+	}
 }
 
 /*

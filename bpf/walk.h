@@ -21,14 +21,21 @@
 /* Goes to the caller of a frame outside code heaps, by the kind of step that w->rule demands. */
 static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 {
+	__u64 caller = w->caller;
 	__u32 end;
 
+	w->caller = 0;
 	switch (w->rule.cfa_kind) {
 	case JP_CFA_bare:
 		if (w->at_leaf && step_bare(w))
 			return JP_WALKING;
 		/* fall through */
 	case JP_CFA_none:
+		if (caller) {
+			w->sp += JP_RETURN_BYTES;
+			w->ip = caller;
+			return JP_WALKING;
+		}
 		/* Callers of JIT code are not checked: code with frame pointers mostly calls code with them. */
 		if (w->space && w->code != JP_CODE_file && (w->at_leaf || w->from_file) && step_epilogue(w))
 			return JP_WALKING;
@@ -123,6 +130,7 @@ static __always_inline void begin_walk(struct scratch *s, const struct regs *r, 
 	s->walk.ax = r->ax;
 	s->walk.bx = r->bx;
 	s->walk.r13 = r->r13;
+	s->walk.caller = r->caller;
 	s->walk.leaf = !r->syscall;
 	s->walk.i386 = r->i386;
 	if (r->i386) {

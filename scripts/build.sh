@@ -25,3 +25,18 @@ check_static() {
     fi
     echo "$1 is static"
 }
+
+# Fails if the profiler's package for crates.io lacks a file that the release build has read. `exclude` of Cargo.toml could
+# name too much. The agent's crates are packages of their own.
+package_is_complete() (
+    cd "$REPO" || return 1
+    local binary read missing
+    binary=$(release_binary "$(host_triple)")
+    # Directories stand for their files.
+    read=$(tr ' ' '\n' <"$binary.d" | sed -n "s|^$REPO/||p" | grep -v '^target/\|^jvm-symbols-agent\(/\|$\)\|^\.git/') || return 1
+    # shellcheck disable=SC2086 # a list
+    read=$(git ls-files --cached --others --exclude-standard -- $read | sort)
+    grep -qx 'bpf/profiler.bpf.c' <<<"$read" || { echo "$binary.d does not name the files of the build"; return 1; }
+    missing=$(comm -23 - <(cargo package --list --locked --offline --allow-dirty --quiet -p jbpf-prof | sort) <<<"$read")
+    [ -z "$missing" ] || { echo "the package of jbpf-prof lacks:"; echo "$missing"; return 1; }
+)

@@ -9,6 +9,7 @@
 #   scripts/jdk-roots.sh 11 17-musl these
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
+. "$REPO/scripts/mirror.sh"
 
 # Which suite of Debian has which JDK: it keeps one or two in each.
 suite_of() {
@@ -19,12 +20,6 @@ suite_of() {
     8 | 25 | 26) echo sid ;;
     *) die "no JDK $1: there are 8, 11, 21, 25, and 17-musl, 17-zero, 26" ;;
     esac
-}
-
-# The first place from which apt has packages of this origin; of security updates there are others.
-mirror() {
-    apt-get indextargets --format '$(ORIGIN)|$(RELEASE)|$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-        sed -n "/-security|/d; s/^$1|[^|]*|//p" | head -n 1
 }
 
 # The lines of sources.list for a JDK. Of Ubuntu one suite has all of them.

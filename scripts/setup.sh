@@ -13,7 +13,7 @@ JDK_NEEDS="javac:default-jdk-headless"
 # The tests: other machines' code, containers, other libcs.
 TEST_NEEDS="aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu
     /usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross musl-gcc:musl-tools
-    /usr/lib32/libc.a:libc6-dev-i386 runc:runc podman:podman mmdebstrap:mmdebstrap
+    /usr/lib32/libc.a:libc6-dev-i386 runc:runc podman:podman mmdebstrap:mmdebstrap tmux:tmux
     g++:g++ readelf:binutils /usr/bin/python3:python3 node:nodejs npm:npm chromium:chromium go:golang-go setpriv:util-linux dwz:dwz openssl:openssl
     /usr/lib/debug/.build-id:libc6-dbg
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"

@@ -67,7 +67,7 @@ run_step() {
         [ "$fails" -gt 0 ] || fails=1
         failed=$((failed + fails))
         printf 'FAILED  %4d s   %s\n' $((SECONDS - start)) "$log"
-        # Which tests failed and what they said comes first: whoever reads this may see a part of it only.
+        # Which tests failed and what they said comes first: a reader may see only a part of this.
         grep -nE '^(error|test .* FAILED)' "$log" | head -n 40 || true
         grep -nE -A 6 '^thread .* panicked' "$log" | head -n 120 || true
         tail -n 20 "$log"

@@ -3,6 +3,7 @@
 //! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/layers` checks the imports.
 //! The product is the binary. The library lets tests and fuzz targets reach the parsers.
 
+mod allocators;
 pub mod backoff;
 pub mod capture;
 pub mod cli;
@@ -26,6 +27,8 @@ pub mod suggestion;
 pub mod symbolize;
 mod targets;
 pub mod text;
+pub mod top;
+mod trace;
 pub mod unwind;
 pub mod waits;
 mod world;

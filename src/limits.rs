@@ -29,10 +29,14 @@ pub enum Limit {
     ThreadNames,
     /// Threads whose waits are timed.
     WaitThreads,
+    /// Processes that publish trace contexts.
+    TracePrograms,
+    /// Distinct spans in a profile.
+    Spans,
 }
 
 /// How reports show a limit.
-struct Telling {
+struct LimitText {
     /// Stable name, in JSON and in the metric's label.
     name: &'static str,
     /// What is left out, as it stands after a number: `executable mappings`.
@@ -55,6 +59,8 @@ impl Limit {
             Limit::Jvms,
             Limit::ThreadNames,
             Limit::WaitThreads,
+            Limit::TracePrograms,
+            Limit::Spans,
         ]
         .into_iter()
     }
@@ -62,74 +68,84 @@ impl Limit {
     /// The stable name, lower case with hyphens.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.telling().name
+        self.text().name
     }
 
     /// What is left out, as it stands after a number.
     #[must_use]
     pub fn what(self) -> &'static str {
-        self.telling().what
+        self.text().what
     }
 
     /// The effect on the profile, and what to do about it: one sentence.
     #[must_use]
     pub fn advice(self) -> &'static str {
-        self.telling().advice
+        self.text().advice
     }
 
-    fn telling(self) -> Telling {
+    fn text(self) -> LimitText {
         match self {
-            Limit::Mappings => Telling {
+            Limit::Mappings => LimitText {
                 name: "mappings",
                 what: "executable mappings",
                 advice: "Code there is [unknown: mappings unread].",
             },
-            Limit::CodeRanges => Telling {
+            Limit::CodeRanges => LimitText {
                 name: "code-ranges",
                 what: "ranges of code beyond those that the unwinder holds",
                 advice: "Code there is unwound by frame pointers. Code that ran has priority.",
             },
-            Limit::EndedPrograms => Telling {
+            Limit::EndedPrograms => LimitText {
                 name: "ended-programs",
                 what: "ended programs forgotten before their last stacks had names",
                 advice: "Code of these programs is [unknown: process gone]. Select processes with -p.",
             },
-            Limit::PerfMap => Telling {
+            Limit::PerfMap => LimitText {
                 name: "perf-map",
                 what: "bytes of its perf map",
                 advice: "Code that only these lines describe is [unknown: anonymous code].",
             },
-            Limit::UnwindTables => Telling {
+            Limit::UnwindTables => LimitText {
                 name: "unwind-tables",
                 what: "unwind tables",
                 advice: "This code is unwound by frame pointers. Select processes with -p to make room.",
             },
-            Limit::UnwindTableParts => Telling {
+            Limit::UnwindTableParts => LimitText {
                 name: "unwind-table-parts",
                 what: "stacks in code whose part of the unwind table is not loaded",
                 advice: "The table of this file is too large. jbpf-prof loads its busiest parts and unwinds other code by frame \
                  pointers.",
             },
-            Limit::Stacks => Telling {
+            Limit::Stacks => LimitText {
                 name: "stacks",
                 what: "stacks beyond those that a profile holds",
                 advice: "These stacks keep their known part, with [profile full] above it.",
             },
-            Limit::Jvms => Telling {
+            Limit::Jvms => LimitText {
                 name: "jvms",
                 what: "JVMs whose Java code could not be read",
                 advice: "Too many JVMs run, or no descriptors are left. Raise `ulimit -n`, or select JVMs with -p.",
             },
-            Limit::ThreadNames => Telling {
+            Limit::ThreadNames => LimitText {
                 name: "thread-names",
-                what: "ticks of threads whose names may be longer than the 15 bytes that the kernel keeps",
+                what: "samples of threads whose names may be longer than the 15 bytes that the kernel keeps",
                 advice: "Only these bytes distinguish such threads. Java threads have their full names where jbpf-prof reads the \
             JVM's memory.",
             },
-            Limit::WaitThreads => Telling {
+            Limit::WaitThreads => LimitText {
                 name: "wait-threads",
                 what: "waits whose time was not measured",
                 advice: "There was no room for more threads, or the kernel skipped a program. These waits are missing.",
+            },
+            Limit::TracePrograms => LimitText {
+                name: "trace-programs",
+                what: "processes whose trace contexts or process contexts are not read",
+                advice: "Samples of these processes have no trace, or no attributes. Select processes with -p.",
+            },
+            Limit::Spans => LimitText {
+                name: "spans",
+                what: "samples of spans beyond those that a profile holds",
+                advice: "These samples have no trace. Use a shorter -d, or a lower -F.",
             },
         }
     }
@@ -199,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_is_told() {
+    fn each_limit_has_a_text() {
         for limit in Limit::all() {
             assert!(!limit.name().is_empty() && !limit.what().is_empty(), "{limit:?}");
             assert!(limit.advice().ends_with('.'), "{limit:?}");

@@ -16,7 +16,9 @@ use jbpf_prof::output::Look;
 use jbpf_prof::output::difference::Difference;
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::profile::Profile;
+use jbpf_prof::sample::TraceId;
 use jbpf_prof::serve::run::RunServer;
+use jbpf_prof::top::{TopScreen, restore_terminal};
 use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
@@ -60,6 +62,7 @@ fn named(name: &CStr, main: impl FnOnce() -> i32) -> i32 {
 fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Record(config) => record(&config),
+        Command::Top(config) => top(&config),
         Command::Daemon(job) => always_on(&job),
         Command::Health { address, ready } => {
             print(&format!("{}\n", daemon::health::ask(&address, ready)?))?;
@@ -69,8 +72,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             print(&cli::jvms::table(&cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?))?;
             Ok(Exit::Done)
         }
-        Command::Events { pattern } => {
-            print(&cli::event_list::text(pattern.as_deref()))?;
+        Command::Events { pattern, form } => {
+            print(&cli::event_list::list(pattern.as_deref(), form)?)?;
             Ok(Exit::Done)
         }
         Command::Doctor => {
@@ -83,8 +86,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::destination::write(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
             Ok(Exit::Done)
         }
-        Command::Convert { input, output, look, event, waits } => {
-            let mut profile = read(&input, event.as_deref())?;
+        Command::Convert { input, output, look, event, waits, trace } => {
+            let mut profile = read(&input, event.as_deref(), trace)?;
             waits.apply(&mut profile);
             if !waits.is_all() && profile.samples().is_empty() {
                 say(
@@ -104,18 +107,24 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             cli::write_man_pages(&directory)?;
             Ok(Exit::Done)
         }
-        Command::Show { input, event, options } => {
-            print(&output::report::show(&read(&input, event.as_deref())?, &options))?;
+        Command::Show { input, event, trace, options } => {
+            print(&output::report::show(&read(&input, event.as_deref(), trace)?, &options))?;
             Ok(Exit::Done)
         }
     }
 }
 
-/// Reads a profile, or one event of it.
-fn read(file: &Path, event: Option<&str>) -> anyhow::Result<Profile> {
+/// Reads a profile, or one event and one trace of it.
+fn read(file: &Path, event: Option<&str>, trace: Option<TraceId>) -> anyhow::Result<Profile> {
     let mut profile = output::read(file)?;
     if let Some(event) = event {
         profile.keep_event(event).with_context(|| file.display().to_string())?;
+    }
+    if let Some(trace) = trace {
+        profile.keep_trace(trace);
+        if profile.samples().is_empty() {
+            say(Level::Warn, &format!("{}: no sample has the trace {trace}", file.display()));
+        }
     }
     Ok(profile)
 }
@@ -124,7 +133,7 @@ fn read(file: &Path, event: Option<&str>) -> anyhow::Result<Profile> {
 fn diff(config: &DiffConfig) -> anyhow::Result<Exit> {
     let event = config.event.as_deref();
     let read = |files: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
-        files.iter().map(|file| read(file, event)).collect()
+        files.iter().map(|file| read(file, event, None)).collect()
     };
     let (before, after) = (read(&config.before)?, read(&config.after)?);
     let mut events = compare::common_events(&before, &after).into_iter();
@@ -149,7 +158,7 @@ fn diff(config: &DiffConfig) -> anyhow::Result<Exit> {
     Ok(if comparison.is_changed() { Exit::Changed } else { Exit::Done })
 }
 
-fn always_on(job: &cli::daemon::Job) -> anyhow::Result<Exit> {
+fn always_on(job: &cli::daemon::DaemonCommand) -> anyhow::Result<Exit> {
     if let Some(settings) = &job.printed {
         print(settings)?;
         return Ok(Exit::Done);
@@ -186,7 +195,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
     let control = session::Control::default();
-    session::at_signals(&control)?;
+    session::at_signals(&control, || {})?;
     let mut server = config.serve.clone().map(RunServer::start).transpose()?;
     if let Some(server) = &server {
         say(Level::Info, &format!("the page is at {} until Ctrl-C", server.place()));
@@ -194,12 +203,13 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     let mut add = |mut fresh: Profile| {
         fresh.filter(&config.include, &config.exclude);
         config.waits.apply(&mut fresh);
+        config.trace.into_iter().for_each(|trace| fresh.keep_trace(trace));
         server.iter_mut().for_each(|server| server.add(std::mem::take(&mut fresh)));
     };
     let fresh = config.serve.is_some().then_some(&mut add as &mut dyn FnMut(Profile));
     let (mut outcome, sampled) =
         session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
-    outcome.filter(&config.include, &config.exclude, &config.waits);
+    outcome.filter(&config.include, &config.exclude, &config.waits, config.trace);
     let look = Look { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
     if let Some(server) = &mut server
         && let Err(error) = server.end(&outcome.views(), &look)
@@ -216,6 +226,23 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     }
     written?;
     sampled.map(|()| Exit::Done)
+}
+
+/// Shows the page of `top` until the user quits.
+fn top(config: &cli::top::TopConfig) -> anyhow::Result<Exit> {
+    cli::top::check_terminal()?;
+    config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
+    let refusals = may_sample(config.settings.btf.is_some())?;
+    let control = session::Control::default();
+    session::at_signals(&control, restore_terminal)?;
+    let mut screen = TopScreen::start(&config.setup, &control)?;
+    let sampled =
+        session::run_parts(&config.settings, &control, |part| screen.push(part.profile, part.report));
+    let shown = screen.end();
+    sampled.map_err(|error| cli::explained(error, &refusals))?;
+    shown?;
+    print(&screen.account())?;
+    Ok(Exit::Done)
 }
 
 /// Writes the outputs of a run and its report.

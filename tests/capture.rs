@@ -7,7 +7,7 @@ use std::time::Duration;
 use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::CaptureOptions;
 use jbpf_prof::capture::{Capture, Filter, Window};
-use jbpf_prof::sample::Event;
+use jbpf_prof::sample::{CountedStack, Event};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -69,7 +69,7 @@ fn accounts_add_up() {
             w.events[0].counters
         );
         assert_eq!(w.events[0].frameless, 0);
-        assert_eq!(w.events[0].kept, w.stacks.iter().map(|(_, c)| c.ticks).sum::<u64>());
+        assert_eq!(w.events[0].kept, w.stacks.iter().map(|one| one.count.ticks).sum::<u64>());
         ticks += w.events[0].counters.ticks;
     }
     // How many periods become ticks depends on the host; `whole` tests hosts that have time.
@@ -83,7 +83,7 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         return;
     }
     let mut capture = Capture::prepare(&options(Filter::default())).unwrap();
-    let mut waits = capture.program().waits().unwrap();
+    let mut waits = capture.program().idle_addresses().unwrap();
     capture.start().unwrap();
     // Other tests keep CPUs busy, but not for long.
     let mut windows = (0..100).map(|_| {
@@ -91,15 +91,17 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         capture.take_window(false).unwrap()
     });
     let idle = |window: &Window| {
-        let idle =
-            window.stacks.iter().filter(|(stack, count)| stack.key.process.is_idle() && count.ticks > 20);
-        idle.max_by_key(|(_, count)| count.ticks).map(|(stack, _)| stack.kernel[0])
+        let idle = window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.ticks > 20);
+        idle.max_by_key(|one| one.count.ticks).map(|one| one.stack.kernel[0])
     };
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");
     waits.add(ip).unwrap();
     windows.next();
     let window = windows.find(|window| window.events[0].counters.idle > 0).expect("a CPU that waits again");
-    assert!(!window.stacks.iter().any(|(s, _)| s.key.process.is_idle() && s.kernel[0] == ip), "{ip:x}");
+    assert!(
+        !window.stacks.iter().any(|one| one.stack.key.process.is_idle() && one.stack.kernel[0] == ip),
+        "{ip:x}"
+    );
     let lost: u64 = window.events[0].counters.lost.iter().sum();
     let Counters { ticks, filtered, idle, .. } = window.events[0].counters;
     assert_eq!(ticks, filtered + idle + window.events[0].kept + lost, "{:?}", window.events[0].counters);
@@ -172,7 +174,7 @@ fn a_process_filter_lets_only_it_through() {
     let me = std::process::id();
     let (windows, periods) = capture(&options(Filter { tgids: vec![me], ..Filter::default() }), 3);
     let mut own = 0;
-    for (stack, count) in windows.iter().flat_map(|w| &w.stacks) {
+    for CountedStack { stack, count } in windows.iter().flat_map(|w| &w.stacks) {
         assert_eq!(stack.key.process.tgid, me);
         assert!(!stack.user.is_empty());
         own += count.ticks;

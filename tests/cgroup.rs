@@ -113,7 +113,7 @@ fn it_is_what_a_profile_of_all_has_of_the_same_seconds() {
 }
 
 #[test]
-fn what_begins_later_in_a_new_group_below_is_met() {
+fn processes_in_new_child_cgroups_are_profiled() {
     if !is_root() {
         return;
     }
@@ -130,7 +130,7 @@ fn what_begins_later_in_a_new_group_below_is_met() {
 }
 
 #[test]
-fn a_group_that_is_removed_and_made_again_is_met_again() {
+fn a_recreated_cgroup_is_profiled_again() {
     if !is_root() {
         return;
     }
@@ -171,12 +171,12 @@ struct Pod {
 
 impl Pod {
     fn make(kubepods: &Group, node: &Path, uid: &str, names: [&str; 3], id: &str) -> Pod {
-        Pod::tell(node, names, id);
+        Pod::write_node_files(node, names, id);
         Pod::make_unnamed(kubepods, node, uid, names, id)
     }
 
     /// Writes the log file whose name has the names of the container.
-    fn tell(node: &Path, [namespace, pod, container]: [&str; 3], id: &str) {
+    fn write_node_files(node: &Path, [namespace, pod, container]: [&str; 3], id: &str) {
         let logs = node.join("var/log/containers");
         std::fs::create_dir_all(&logs).unwrap();
         std::fs::write(logs.join(format!("{pod}_{namespace}_{container}-{id}.log")), "").unwrap();
@@ -259,7 +259,7 @@ fn a_name_that_comes_late_and_lives_that_are_short() {
     let report = report_of_all(node.path(), || {
         // At least one whole window has no name for this container.
         std::thread::sleep(Duration::from_millis(2500));
-        Pod::tell(node.path(), names, &id("a"));
+        Pod::write_node_files(node.path(), names, &id("a"));
         for digit in ["b", "c", "d", "e"] {
             let short = Group::make(kubepods.path(), &id(digit));
             let script = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
@@ -273,8 +273,8 @@ fn a_name_that_comes_late_and_lives_that_are_short() {
     let (named, before) = (["prod", "late", "app", &id("a")], ["prod", "late", "", &id("a")]);
     assert!(ticks(named) > 100 && ticks(before) > 100, "{rows:?}");
     // If very many programs start, the profiler may notice one of them too late.
-    let met = ["b", "c", "d", "e"].iter().filter(|digit| ticks(["", "", "", &id(digit)]) > 20).count();
-    assert!(met >= 3, "{met}: {rows:?}");
+    let sampled = ["b", "c", "d", "e"].iter().filter(|digit| ticks(["", "", "", &id(digit)]) > 20).count();
+    assert!(sampled >= 3, "{sampled}: {rows:?}");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn tenths(report: &Value) -> f64 {
 }
 
 #[test]
-fn a_throttled_group_is_told_beside_its_profile() {
+fn cgroup_throttling_is_reported() {
     if !is_root() {
         return;
     }
@@ -344,16 +344,16 @@ fn a_throttled_group_is_told_beside_its_profile() {
     let _target = start(&group, "native");
     let profile = record(3, &args(&["-G", &group.arg()]));
     assert_only(&profile.folded, &["native"]);
-    let told = &profile.report["groups"][0];
-    assert!((told["limit_cpus"].as_f64().unwrap() - 0.2).abs() < 1e-6, "{told}");
-    let n = |name: &str| told[name].as_u64().unwrap();
-    assert!(n("throttled_periods") > 5 && n("periods") >= n("throttled_periods"), "{told}");
-    assert!(n("throttled_usec") > 100_000, "{told}");
-    assert!(n("periods") as f64 <= tenths(&profile.report) + 2.0, "{told} are not of the profile's seconds");
+    let shown = &profile.report["groups"][0];
+    assert!((shown["limit_cpus"].as_f64().unwrap() - 0.2).abs() < 1e-6, "{shown}");
+    let n = |name: &str| shown[name].as_u64().unwrap();
+    assert!(n("throttled_periods") > 5 && n("periods") >= n("throttled_periods"), "{shown}");
+    assert!(n("throttled_usec") > 100_000, "{shown}");
+    assert!(n("periods") as f64 <= tenths(&profile.report) + 2.0, "{shown} are not of the profile's seconds");
 }
 
 #[test]
-fn of_two_jvms_the_throttled_one_is_told() {
+fn only_the_throttled_jvm_reports_throttling() {
     if !is_root() {
         return;
     }
@@ -370,11 +370,11 @@ fn of_two_jvms_the_throttled_one_is_told() {
         let mut rows = report["jvms"].as_array().unwrap().iter();
         rows.find(|row| row["pid"] == target.pid()).unwrap_or_else(|| panic!("{}", report["jvms"]))
     };
-    let told = &jvm(&slow)["throttling"];
-    let n = |name: &str| told[name].as_u64().unwrap_or_else(|| panic!("{}", jvm(&slow)));
+    let shown = &jvm(&slow)["throttling"];
+    let n = |name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{}", jvm(&slow)));
     // The JVM wants a whole CPU and gets a fifth, so it is throttled in each tenth of a second of the profile.
-    assert!(n("times") >= 5 && n("times") as f64 <= tenths(&report) + 2.0, "{told} of {}", tenths(&report));
-    assert!(n("usec") > 200_000, "{told}");
+    assert!(n("times") >= 5 && n("times") as f64 <= tenths(&report) + 2.0, "{shown} of {}", tenths(&report));
+    assert!(n("usec") > 200_000, "{shown}");
     assert_eq!(jvm(&free)["throttling"], Value::Null);
 }
 

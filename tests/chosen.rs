@@ -15,7 +15,7 @@ use testkit::{is_root, native, scratch};
 const LONG: &str = "20000";
 
 #[test]
-fn whoever_is_given_the_number_of_one_that_has_ended_is_not_chosen() {
+fn a_reused_pid_is_not_profiled() {
     if !is_root() {
         return;
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::process::Unopened;
 use jbpf_prof::profile::UnknownReason;
-use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
+use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadContext, UserWord};
 use jbpf_prof::symbolize::{AddressSpaces, CodePlace, JvmMemory, SymbolConfig, Symbolizer};
 use rustix::process::Signal;
 use testkit::java::{Jdk, Program};
@@ -218,7 +218,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
     let mut layout = [0; 4096];
     layout[..5].copy_from_slice(&[0x80, 0x80, 0x80, 0x80, 0x04]);
     let layout = postcard::from_bytes(&layout).unwrap();
-    symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse: false });
+    symbolizer.add_jvm_memory(process, JvmMemory { file, layout, code: true, coarse: false });
     let stack = Stack {
         key: StackKey { process, ..StackKey::default() },
         at: MonoNs(1),
@@ -230,6 +230,8 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
         waiting: None,
         lock: None,
         waker: None,
+        object: None,
+        context: ThreadContext::None,
     };
     symbolizer.symbolize(&[stack], &mut Generated).remove(0).frames.first().and_then(|frame| frame.unknown)
 }

@@ -228,3 +228,97 @@ fn fixed(heading: &str) -> Vec<String> {
     let parts = parts.map(|part| part.trim_matches([':', '[', ']']).to_owned());
     parts.filter(|part| part.len() > 3).collect()
 }
+
+/// Documents for readers: sentences and lines have a limit there.
+fn is_for_readers(path: &Path) -> bool {
+    path.starts_with("docs") || path.parent() == Some(Path::new(""))
+}
+
+/// A line of a paragraph begins a text of its own if it is an item of a list.
+fn without_bullet(line: &str) -> Option<&str> {
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let numbered = number.strip_prefix(". ").filter(|_| number.len() < line.len());
+    line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")).or(numbered)
+}
+
+/// Paragraphs, items of lists and cells of tables, with their lines.
+fn passages(text: &str) -> Vec<(usize, String)> {
+    let mut passages: Vec<(usize, String)> = Vec::new();
+    let (mut continues, mut previous) = (false, 0);
+    for (number, line) in prose(text) {
+        let line = line.trim();
+        let follows = continues && number == previous + 1;
+        previous = number;
+        continues = !(line.is_empty() || line.starts_with(['#', '<', '|']));
+        if line.starts_with('|') {
+            let cells = line.replace("\\|", "/");
+            passages.extend(cells.split('|').map(|cell| (number, cell.to_owned())));
+        } else if let Some(item) = without_bullet(line) {
+            passages.push((number, item.to_owned()));
+        } else if continues && follows {
+            let (_, passage) = passages.last_mut().unwrap();
+            *passage += " ";
+            *passage += line;
+        } else if continues {
+            passages.push((number, line.to_owned()));
+        }
+    }
+    passages
+}
+
+/// The words of a text. A span of code is one word, and the target of a link is none.
+fn words(text: &str) -> Vec<String> {
+    let parts = text.split('`').enumerate();
+    let spans: String = parts.map(|(at, part)| if at % 2 == 0 { part } else { "`CODE`" }).collect();
+    let mut links = spans.split("](");
+    let mut plain = links.next().unwrap_or_default().to_owned();
+    links.for_each(|link| plain += link.split_once(')').map_or("", |(_, after)| after));
+    plain.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Numbers of words of a text's sentences. A colon ends a sentence if no small letter follows.
+fn lengths(text: &str) -> Vec<usize> {
+    let words = words(text);
+    let (mut lengths, mut length) = (Vec::new(), 0);
+    for (at, word) in words.iter().enumerate() {
+        length += usize::from(word.contains(char::is_alphanumeric));
+        let end = word.trim_end_matches(['*', ')', '"', ']']).chars().next_back();
+        let is_last = match (end, words.get(at + 1)) {
+            (_, None) | (Some('.' | '!' | '?'), _) => true,
+            (Some(':'), Some(next)) => !next.starts_with(char::is_lowercase),
+            _ => false,
+        };
+        if is_last {
+            lengths.push(std::mem::take(&mut length));
+        }
+    }
+    lengths
+}
+
+#[test]
+fn lengths_of_sentences_are_counted() {
+    assert_eq!(lengths("One two. `a b c` is *one* word: Then [a link](x.md#y z) (in it)."), [2, 4, 5]);
+    assert_eq!(passages("# A\na b\nc\n\n- d\n  e\n| f | g |\n").len(), 6);
+}
+
+#[test]
+fn sentences_and_lines_are_short() {
+    const MOST_WORDS: usize = 30;
+    const MOST_CHARACTERS: usize = 120;
+    let (mut long, mut checked) = (Vec::new(), 0);
+    for (path, text) in documents().into_iter().filter(|(path, _)| is_for_readers(path)) {
+        for (number, passage) in passages(&text) {
+            let lengths = lengths(&passage);
+            checked += lengths.len();
+            for words in lengths.into_iter().filter(|words| *words > MOST_WORDS) {
+                long.push(format!("{}:{number}: a sentence has {words} words", path.display()));
+            }
+        }
+        let lines = prose(&text).filter(|(_, line)| !line.starts_with('|'));
+        for (number, _) in lines.filter(|(_, line)| line.chars().count() > MOST_CHARACTERS) {
+            long.push(format!("{}:{number}: the line is too long", path.display()));
+        }
+    }
+    assert!(checked > 1000, "only {checked} sentences were checked");
+    assert!(long.is_empty(), "{long:#?}");
+}

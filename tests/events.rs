@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::folded::Folded;
+use testkit::folded::{Folded, reaches_root};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{Profile, out_file, run, until_it_ends, while_sampling};
 use testkit::target::Target;
@@ -116,6 +116,41 @@ fn a_sample_of_one_in_many_stands_for_all_of_them() {
         let stacks = profile.folded.within(name);
         assert!(near(pages).contains(&stacks.total()), "{name}: {}", stacks.top(10));
     }
+}
+
+/// The kernel adds up pages before it counts them, so that chance decides which function has the sample.
+#[test]
+fn growth_of_memory_has_its_bytes_by_function() {
+    if !is_root() {
+        return;
+    }
+    const BYTES: u64 = 4096;
+    let go = go("grown");
+    let program = native::without_frame_pointers("grown.c");
+    let file = scratch("grown").join("file");
+    let mut target = Target::start(Command::new(program).arg(&go).arg("600").arg(&file));
+    let pid = target.pid().to_string();
+    let mut truth = Vec::new();
+    let profile = while_sampling(&[], &["-p", &pid, "-e", "rss,cpu"], || {
+        fs::write(&go, "").unwrap();
+        let line = target.wait_for(|line| line.starts_with("grown "));
+        truth = line.split(' ').skip(1).map(|pages| pages.parse::<u64>().unwrap()).collect();
+    });
+    fs::remove_file(&file).unwrap();
+    let page = rustix::param::page_size() as u64;
+    let functions = ["grow_anonymous", "grow_shared", "grow_file"];
+    assert_eq!((truth.len(), &profile.report["event"]), (functions.len(), &serde_json::json!("rss")));
+    for (name, pages) in functions.into_iter().zip(truth) {
+        let stacks = profile.folded.within(name);
+        let (bytes, right) = (stacks.total() * BYTES, pages * page);
+        assert!(pages > 20_000 && bytes.abs_diff(right) < right / 50, "{name}: {bytes} of {right} bytes");
+        assert!(stacks.stacks().all(|(stack, _)| reaches_root(stack)), "{}", stacks.top(5));
+        let own =
+            |stack: &[String]| stack.iter().any(|frame| frame.contains("bpf_") || frame.contains("rss_stat"));
+        assert_eq!(stacks.count(own), 0, "{}", stacks.top(5));
+    }
+    assert_eq!(profile.report["accounts"]["lost"], serde_json::json!([]));
+    assert_eq!(profile.account("kept") + profile.account("filtered"), profile.account("ticks"));
 }
 
 /// Formats that hold only one event get a file for each event, beside the first one's.

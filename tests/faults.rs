@@ -52,7 +52,7 @@ fn a_command_line_that_makes_no_sense_is_a_usage_error() {
 }
 
 #[test]
-fn ordinary_users_are_told_that_it_needs_root() {
+fn ordinary_users_get_a_root_hint() {
     let out = out_file("svg");
     let mut command = Command::new(binary());
     command.args(["--all", "-d", "1", "-o"]).arg(&out);
@@ -400,7 +400,7 @@ fn of_attaching(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_jvm_without_frame_pointers_is_told_and_its_stacks_are_whole() {
+fn a_jvm_without_frame_pointers_is_reported_and_has_whole_stacks() {
     if !is_root() {
         return;
     }
@@ -413,7 +413,7 @@ fn a_jvm_without_frame_pointers_is_told_and_its_stacks_are_whole() {
 }
 
 #[test]
-fn a_stopped_jvm_stops_nobody_else() {
+fn a_stopped_jvm_does_not_delay_others() {
     if !is_root() {
         return;
     }

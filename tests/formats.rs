@@ -9,10 +9,12 @@ use std::sync::Arc;
 use jbpf_prof::limits::{Limit, LimitRow};
 use jbpf_prof::output::{self, Look, OutputTarget, report};
 use jbpf_prof::profile::labels::ContainerLabels;
+use jbpf_prof::profile::pauses::PauseTotals;
 use jbpf_prof::profile::report::{
-    Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow, ThrottleTotals,
+    AllocatedBytes, Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow,
+    ThrottleTotals, TraceReport,
 };
-use jbpf_prof::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
+use jbpf_prof::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, UnknownReason};
 use jbpf_prof::sample::{Event, ThreadState};
 use serde_json::{Value, json};
@@ -122,11 +124,17 @@ fn jvm_reports() -> Vec<JvmReport> {
         log_bytes: 5_300_000,
         log_cut: false,
         throttling: Some(ThrottleTotals { times: 12, usec: 340_000 }),
+        pauses: Some(PauseTotals {
+            safepoints: 20,
+            safepoint_usec: 30_000,
+            collections: 18,
+            collection_usec: 25_000,
+        }),
     };
     let refused = JvmReport {
         pid: 99,
         name: "/srv/app/a-service-with-a-rather-long-name-that-nobody-can-read.jar".into(),
-        version: "25+36".into(),
+        version: "24+36".into(),
         names: NameSource::Refused {
             label: "attach disabled".into(),
             hint: "It runs with -XX:+DisableAttachMechanism: start it with -agentpath instead.".into(),
@@ -139,6 +147,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         rootless_ticks: 0,
         log_bytes: 0,
         throttling: None,
+        pauses: None,
         ..reached.clone()
     };
     let read = JvmReport {
@@ -157,6 +166,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         rootless_ticks: 0,
         log_bytes: 0,
         throttling: None,
+        pauses: None,
         ..reached.clone()
     };
     reached.log_cut = true;
@@ -185,6 +195,8 @@ fn run_report(p: &Profile) -> RunReport {
             stop_reasons: vec![("root".into(), 1155), ("stack not readable".into(), 5)],
             stopped_in: vec![stopped_in],
             waits: None,
+            allocated: None,
+            traces: None,
         },
         others: Vec::new(),
         jvms: jvm_reports(),
@@ -273,8 +285,23 @@ fn the_report_follows_its_published_schema() {
             waits: 1,
             longest_ns: 20_000_000,
         }],
+        lock_methods: vec![LockMethod {
+            reason: "park".into(),
+            class: "a.B".into(),
+            method: "a.C.d".into(),
+            samples: 2,
+            waits: 1,
+            longest_ns: 20_000_000,
+        }],
     };
-    run.others = vec![EventReport { event: Event::Wait, waits: Some(waits), ..EventReport::default() }];
+    let traces = Some(TraceReport { in_span: 3, no_span: 2, unread: 1, unpublished: 4 });
+    run.first.traces = traces;
+    let allocated =
+        Some(AllocatedBytes { profiled: 5 << 30, filtered: 7, profiled_calls: 9, filtered_calls: 1 });
+    run.others = vec![
+        EventReport { event: Event::Wait, waits: Some(waits), traces, ..EventReport::default() },
+        EventReport { event: Event::Alloc, allocated, ..EventReport::default() },
+    ];
     for names in [
         NameSource::AgentAtStart,
         NameSource::AgentDuringRun { ms: 1 },

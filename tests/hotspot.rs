@@ -135,12 +135,12 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
         all.top(10)
     );
     let rooted = main.share(reaches_root);
-    let told = main.share(|stack| calls(stack).is_ok());
-    eprintln!("{what}: {} samples, {rooted} reach the root, {told} as the program calls", main.total());
+    let shown = main.share(|stack| calls(stack).is_ok());
+    eprintln!("{what}: {} samples, {rooted} reach the root, {shown} as the program calls", main.total());
     assert!(rooted > 0.98, "{what}: only {rooted} of the stacks reach the root:\n{}", main.top(10));
     let lies = main.keep(|stack| calls(stack).is_err());
     // Exceptions are class initialization, and a method that is replaced during its lookup.
-    assert!(told > 0.99, "{what}: only {told} of the stacks are as the program calls:\n{}", lies.top(10));
+    assert!(shown > 0.99, "{what}: only {shown} of the stacks are as the program calls:\n{}", lies.top(10));
     for method in ["leaf", "deep", "shape", "kind", "fail", "copy", "numbers", "digest", "reflect"] {
         let seen = main.count(|stack| stack.iter().any(|frame| is(frame, &format!("Calls.{method}"))));
         assert!(seen > 0, "{what}: nothing was seen of {method}:\n{}", main.top(10));
@@ -183,7 +183,7 @@ fn calls(stack: &[String]) -> Result<(), String> {
     let begins = |frame: &&String| is(frame, "Calls.main") || frame.ends_with("_[0]");
     let first = own.first().copied().unwrap_or("main");
     let begun = stack.iter().any(|frame| begins(&frame)) && ["main", "round", "<clinit>"].contains(&first);
-    if begun { Ok(()) } else { Err(format!("{first} is called by nobody")) }
+    if begun { Ok(()) } else { Err(format!("{first} has no caller")) }
 }
 
 fn recursion_is_interpreted_whole(jdk: &Jdk) {
@@ -413,14 +413,14 @@ fn virtual_threads_with(jdk: &Jdk, flags: &[&str]) {
     let whole = stayed.share(|stack| carried(stack) && count(stack, "Virtual.down") == DEPTH);
     assert!(whole > 0.99, "only {whole} of the mounted stacks are whole:\n{}", stayed.top(5));
     let by_memory = profile(&target, 1, &["--java", "vm"]).folded.within("Virtual.burn");
-    let told = by_memory.share(carried);
-    assert!(told > 0.98, "only {told} of the stacks have their carriers by memory:\n{}", by_memory.top(5));
+    let shown = by_memory.share(carried);
+    assert!(shown > 0.98, "only {shown} of the stacks have their carriers by memory:\n{}", by_memory.top(5));
     // The stack is whole, or the return barrier marks the missing frames.
-    let told = resumed.share(|stack| {
+    let shown = resumed.share(|stack| {
         let all = count(stack, "Virtual.resumed") == DEPTH;
         carried(stack) && (all || stack.iter().any(|frame| resumes(frame)))
     });
-    assert!(told > 0.98, "only {told} of the resumed stacks are true:\n{}", resumed.top(5));
+    assert!(shown > 0.98, "only {shown} of the resumed stacks are true:\n{}", resumed.top(5));
 }
 
 /// Whether this frame is the first one of a virtual thread.
@@ -437,17 +437,17 @@ fn resumes(frame: &str) -> bool {
 
 /// The host's other programs wait while a stack is unwound. With only the limit on frames one stack took 45 ms.
 #[test]
-fn a_stack_that_is_made_to_be_dear_takes_little_time() {
+fn hostile_stacks_take_bounded_time() {
     if !is_root() || !cfg!(target_arch = "x86_64") {
         return;
     }
     for words in ["readable", "unreadable"] {
         let target = default_flags("Hostile").args(&[words]).start(&Jdk::host());
         let seen = profile(&target, 2, &["--java", "vm"]);
-        let dear = seen.folded.within("Hostile.spin");
-        assert!(dear.total() > 50, "{words}: {}", seen.folded.top(5));
-        let cut = dear.share(|stack| stack.iter().any(|frame| frame == "[truncated]"));
-        assert!(cut > 0.5, "{words}: {}", dear.top(5));
+        let expensive = seen.folded.within("Hostile.spin");
+        assert!(expensive.total() > 50, "{words}: {}", seen.folded.top(5));
+        let cut = expensive.share(|stack| stack.iter().any(|frame| frame == "[truncated]"));
+        assert!(cut > 0.5, "{words}: {}", expensive.top(5));
         let cost = seen.report["cost"]["bpf_s"].as_f64().unwrap() / seen.account("kept") as f64;
         eprintln!("{words}: {:.0} µs of BPF for each stack", cost * 1e6);
         // Before there was a limit, unreadable words cost 44 ms.

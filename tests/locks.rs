@@ -73,6 +73,13 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
             let owners = owners(&profile, reason, class);
             let all: u64 = owners.iter().map(|(_, samples)| samples).sum();
             assert_eq!(all, named, "{what}: {owners:?}");
+            let methods = methods(&profile, reason, class);
+            let own = methods.iter().filter(|(method, _)| method == function).map(|(_, samples)| samples);
+            assert_eq!(
+                (own.sum::<u64>(), methods.len()),
+                (named, usize::from(named > 0)),
+                "{what}: {methods:?}"
+            );
             if all < 100 {
                 continue;
             }
@@ -82,10 +89,12 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
             };
             let (one, two) = (of(&format!("{threads}one")), of(&format!("{threads}two")));
             assert!(one + two > 0.9, "{what}: {owners:?}");
-            let others = owners
-                .iter()
-                .filter(|(owner, _)| owner.as_ref().is_some_and(|owner| !owner.starts_with(threads)));
-            assert_eq!(others.count(), 0, "{what}: {owners:?}");
+            let is_other = |owner: &Option<String>| owner.as_ref().is_some_and(|o| !o.starts_with(threads));
+            let others = owners.iter().filter(|(owner, _)| is_other(owner)).map(|(_, samples)| samples);
+            // The libjvm.so of this JDK 8 has no symbols: a wait in a safepoint looks like a wait for the lock, and any
+            // thread may end it.
+            let most = if jdk.version == 8 { all / 200 } else { 0 };
+            assert!(others.sum::<u64>() <= most, "{what}: {owners:?}");
             // The second thread has the fair lock four times as long as the first one.
             assert!(reason != "park" || (0.65..0.95).contains(&two), "{what}: {owners:?}");
         }
@@ -100,7 +109,7 @@ fn have_class_and_owner(jdk: &Jdk, collectors: &[&[&str]]) {
             let (_, named) = samples(&profile, "Locks.deadlock", "monitor", class);
             assert!(named > 0 || least == 0.0, "{what}: {named} of {all} have {class}");
             of_classes += named;
-            // Nobody wakes these threads: the owner is found in the JVM's memory, for waits that are not over. Up to JDK 23
+            // No thread wakes these: the owner is found in the JVM's memory, for waits that are not over. Up to JDK 23
             // these are the shorter ones. Threads of JVMs with concurrent collectors are not read.
             let owners = owners(&profile, "monitor", class);
             let is_read = jdk.version >= 24
@@ -192,7 +201,8 @@ fn waits_for_locks_are_those_of_jfr() {
             let most = rows().map(|row| row["longest_ns"].as_u64().unwrap()).max().unwrap() as f64;
             let count = waits.len() as f64;
             assert!((number as f64 - count).abs() < 0.1 * count, "{class}: {number} waits of {count}");
-            assert!((most - longest).abs() < 0.2 * longest, "{class}: longest {most} of {longest}");
+            // On a busy machine the longest wait of JFR is that of the thread that waited longest for a CPU.
+            assert!((0.5 * longest..1.05 * longest).contains(&most), "{class}: longest {most} of {longest}");
         }
     });
 }
@@ -222,4 +232,11 @@ fn owners(profile: &Profile, reason: &str, class: &str) -> Vec<(Option<String>, 
     let rows = profile.report["waits"]["locks"].as_array().unwrap();
     let rows = rows.iter().filter(|row| row["reason"] == reason && row["class"] == class);
     rows.map(|row| (row["owner"].as_str().map(str::to_owned), row["samples"].as_u64().unwrap())).collect()
+}
+
+/// The methods in the report's rows that waited for a lock, and their samples.
+fn methods(profile: &Profile, reason: &str, class: &str) -> Vec<(String, u64)> {
+    let rows = profile.report["waits"]["lock_methods"].as_array().unwrap();
+    let rows = rows.iter().filter(|row| row["reason"] == reason && row["class"] == class);
+    rows.map(|row| (row["method"].as_str().unwrap().to_owned(), row["samples"].as_u64().unwrap())).collect()
 }

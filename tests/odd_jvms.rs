@@ -65,7 +65,7 @@ fn forking(seconds: u32) -> Target {
 }
 
 #[test]
-#[ignore = "a build that nearly nobody runs: scripts/jdk-roots.sh 17-zero"]
+#[ignore = "a rarely used build: scripts/jdk-roots.sh 17-zero"]
 fn a_zero_vm_says_why_its_java_has_no_names() {
     in_container("17-zero", |jdk| {
         let target = Program::new("Spin").flags(&["-zero"]).start(jdk);

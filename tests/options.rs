@@ -68,7 +68,7 @@ fn raw_names_are_those_of_this_run() {
     // `[0.041s][info][class,load] Lambdas$$Lambda$1/0x00007f5c4c000a00 source: Lambdas`
     let class =
         target.lines().iter().flat_map(|line| line.split(' ')).find(|word| word.starts_with("Lambdas$$"));
-    let class = class.expect("the JVM tells of the lambda's class").to_owned();
+    let class = class.expect("the JVM logs the lambda's class").to_owned();
     assert!(class.contains("/0x"), "{class}");
     let folded = profile(&target, 2, &["--raw-names"]).folded.within("Lambdas.viaLambda");
     let lambda = format!("{class}.applyAsLong");
@@ -88,7 +88,7 @@ fn a_jvm_that_does_not_answer_costs_the_timeout_and_no_more() {
     let pids = format!("{},{}", mute.pid(), busy.pid());
     let begun = Instant::now();
     let profile = record_watching(&[busy.pid()], 2, &args(&["-p", &pids, "--attach-timeout", "1s"]));
-    assert!(begun.elapsed() < Duration::from_secs(10), "that long it waits if it is not told");
+    assert!(begun.elapsed() < Duration::from_secs(10), "the timeout without a notification");
     let jvm = &profile.report["jvms"][0];
     assert!(jvm["names"]["memory"].is_object() && jvm["no_agent"]["label"] == "timed out", "{jvm}");
     assert!(jvm["no_agent"]["hint"].as_str().unwrap().contains("--attach-timeout"), "{jvm}");

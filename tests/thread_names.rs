@@ -114,20 +114,20 @@ fn numbers(target: &Target) -> Vec<u32> {
 }
 
 #[test]
-fn pools_are_told_apart_by_the_names_that_java_gives_them() {
+fn thread_pools_are_distinguished_by_java_names() {
     if is_root() {
-        tells_pools_apart(&Jdk::host(), &["--java", "agent"]);
-        tells_pools_apart(&Jdk::host(), &["--java", "vm"]);
+        check_thread_pools(&Jdk::host(), &["--java", "agent"]);
+        check_thread_pools(&Jdk::host(), &["--java", "vm"]);
     }
 }
 
 /// In this container the kernel has one name for all threads of a JVM.
 #[test]
-fn pools_are_told_apart_in_a_container_on_jdk_8() {
-    in_container(8, |jdk| tells_pools_apart(jdk, &["--java", "vm"]));
+fn thread_pools_are_distinguished_in_a_container_on_jdk_8() {
+    in_container(8, |jdk| check_thread_pools(jdk, &["--java", "vm"]));
 }
 
-fn tells_pools_apart(jdk: &Jdk, more: &[&str]) {
+fn check_thread_pools(jdk: &Jdk, more: &[&str]) {
     let target = Program::new("Pools").dont_inline("Pools::burn").start(jdk);
     let all = profile(&target, 3, &[more, &["--per-thread"]].concat()).folded;
     for (method, thread) in [("Pools.reads", "reader"), ("Pools.writes", "writer")] {

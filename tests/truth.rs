@@ -207,7 +207,7 @@ fn names_what_was_unloaded(jdk: &Jdk) {
 }
 
 #[test]
-fn threads_are_told_apart() {
+fn threads_are_distinguished() {
     if !is_root() {
         return;
     }

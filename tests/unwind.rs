@@ -265,8 +265,8 @@ fn a_library_in_the_place_of_another_one_has_its_own_callers_or_none() {
     assert_eq!(whole + cut, all.total(), "some have a caller that is none:\n{}", all.top(10));
     eprintln!("{whole} stacks are whole, {cut} end where it is not known which library was there");
     assert!(whole > 0 && cut > 0, "{}", all.top(10));
-    let told = ends(&profile.report, "no frame pointer and no unwind table");
-    assert!(told >= cut, "{}", profile.report["ends"]);
+    let shown = ends(&profile.report, "no frame pointer and no unwind table");
+    assert!(shown >= cut, "{}", profile.report["ends"]);
     assert_eq!(all.within("never").total(), 0, "{}", all.top(10));
 }
 
@@ -298,7 +298,7 @@ fn where_go_calls_c_no_caller_is_invented() {
 
 /// The callers of such code cannot be known; the report says which file lacks descriptions.
 #[test]
-fn a_file_that_describes_no_frames_is_told() {
+fn files_without_frame_descriptions_are_reported() {
     if !applies() {
         return;
     }
@@ -307,12 +307,12 @@ fn a_file_that_describes_no_frames_is_told() {
     let target = Target::start(Command::new(&program).arg("chain"));
     let profile = profile(&target, 2, &[]);
     let rows = profile.report["ended_in"].as_array().unwrap();
-    let [first, ..] = &rows[..] else { panic!("nothing is told: {}", profile.folded.top(5)) };
+    let [first, ..] = &rows[..] else { panic!("the report lists no file: {}", profile.folded.top(5)) };
     assert_eq!(first["file"], program.to_str().unwrap(), "{rows:?}");
     assert_eq!(first["why"], "no frame pointer and no unwind table", "{rows:?}");
-    let told = first["ticks"].as_u64().unwrap();
+    let shown = first["ticks"].as_u64().unwrap();
     assert!(profile.folded.total() > 200, "{}", profile.folded.top(5));
-    assert!(told * 10 > profile.folded.total() * 9, "{rows:?}:\n{}", profile.folded.top(5));
+    assert!(shown * 10 > profile.folded.total() * 9, "{rows:?}:\n{}", profile.folded.top(5));
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn false_frame_descriptions_harm_their_owner_only() {
 
 /// The report has the stop reasons, and the tables stay within their budget.
 #[test]
-fn the_report_says_how_walks_ended() {
+fn the_report_has_stop_reasons() {
     if !applies() {
         return;
     }

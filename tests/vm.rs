@@ -7,7 +7,7 @@ use jbpf_prof::jvm::code::{CodeOptions, CodeTimeline, FrameKind, JavaFrame};
 use jbpf_prof::jvm::vm::{AddressQuery, ProcessMemory, VmCode, VmMiss};
 use jbpf_prof::jvm::{self, AttachOptions, Attached};
 use jbpf_prof::sample::MonoNs;
-use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, Sink, Stub, Unload};
+use jvm_symbols_log::{Load, Method, PcDecoder, Quotas, ReadAt, Reader, RecordVisitor, Stub, Unload};
 use rustix::process::Signal;
 use testkit::folded::{is, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container, on_host, while_classes_go};
@@ -76,7 +76,7 @@ fn nothing_is_loaded_into_a_jvm_that_forbids_it() {
 }
 
 #[test]
-fn a_tmp_from_which_nothing_may_be_executed_is_none_of_its_business() {
+fn vm_naming_works_with_a_noexec_tmp() {
     in_container(21, |jdk| {
         let root = jdk.root().expect("it has one");
         let command = Program::new("Shares").contained_command();
@@ -85,15 +85,15 @@ fn a_tmp_from_which_nothing_may_be_executed_is_none_of_its_business() {
         tmp.unwrap()["options"].as_array_mut().unwrap().push("noexec".into());
         assert_eq!(config["root"]["readonly"], true);
         let target = container::start_named(&container::new_name(), &config);
-        let told = |source: &[&str]| {
+        let shown = |source: &[&str]| {
             let profile = profile(&target, 1, source);
             let named =
                 profile.folded.share(|stack| user_leaf(stack).is_some_and(|leaf| leaf.ends_with("_[j]")));
             (profile.report["jvms"][0]["names"].clone(), named)
         };
-        let (names, named) = told(VM);
+        let (names, named) = shown(VM);
         assert!(names["memory"].is_object() && named > 0.9, "{names}, {named}");
-        let (names, named) = told(&["--java", "agent"]);
+        let (names, named) = shown(&["--java", "agent"]);
         assert!(
             names["refused"]["label"] == "noexec tmp" && named < 0.1,
             "this test did not test: {names}, {named}"
@@ -165,15 +165,15 @@ fn has_no_neighbours_name(jdk: &Jdk) {
 /// class ran: every name must be right.
 #[test]
 fn compiled_code_never_has_the_name_of_what_came_to_its_place() {
-    on_host(17, tells_two_classes_apart);
+    on_host(17, check_two_classes);
 }
 
 #[test]
 fn compiled_code_never_has_the_name_of_what_came_to_its_place_on_jdk_21() {
-    in_container(21, tells_two_classes_apart);
+    in_container(21, check_two_classes);
 }
 
-fn tells_two_classes_apart(jdk: &Jdk) {
+fn check_two_classes(jdk: &Jdk) {
     // The classes live for tenths of a second, or for some seconds; memory is read once a second.
     for (times, java, named_at_least) in [("300", "agent", 0.3), ("300", "vm", 0.0), ("4000", "vm", 0.3)] {
         let (all, gone) = while_classes_go(jdk, &Program::new("Churn").args(&[times]), &["--java", java]);
@@ -333,7 +333,7 @@ impl Loads {
     }
 }
 
-impl Sink for Loads {
+impl RecordVisitor for Loads {
     fn method(&mut self, _: u64, _: &Method<'_>) {}
 
     fn load(&mut self, load: &Load<'_>) {

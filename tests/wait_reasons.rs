@@ -53,7 +53,7 @@ fn a_stopped_thread_is_stopped() {
     target.signal(Signal::CONT);
 }
 
-/// A thread in a frozen cgroup is frozen, whatever it did before.
+/// A thread in a frozen cgroup is frozen, regardless of its state before.
 #[test]
 fn a_frozen_thread_is_frozen() {
     if !is_root() {

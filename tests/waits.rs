@@ -7,24 +7,22 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use jbpf_prof::output;
+use jbpf_prof::sample::Event;
 use testkit::cgroup::Group;
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{Profile, run, while_sampling};
 use testkit::target::Target;
+use testkit::waits::{Waited, waited};
 use testkit::{is_root, native, scratch, skip};
 
 /// How long the program's threads wait, ms.
 const LENGTH_MS: u64 = 5000;
 
-/// Nanoseconds that the program measured in each function.
-fn measured(target: &mut Target) -> BTreeMap<String, f64> {
+/// What the program measured in each function.
+fn measured(target: &mut Target) -> BTreeMap<String, Waited> {
     target.wait_for(|line| line == "over");
-    let mut sums = BTreeMap::new();
-    for line in target.lines() {
-        let Some((name, ns)) = line.split_once(' ') else { continue };
-        *sums.entry(name.to_owned()).or_insert(0.0) += ns.parse::<f64>().unwrap();
-    }
-    sums
+    waited(target.lines().iter().map(String::as_str))
 }
 
 /// Starts the program, whose threads begin when the file exists that `sample` gets after target and pid.
@@ -39,7 +37,7 @@ fn with_target<T>(sample: impl FnOnce(&mut Target, &str, &Path) -> T) -> T {
 }
 
 /// The program's profile, and what it measured.
-fn waits(more: &[&str]) -> (Profile, BTreeMap<String, f64>) {
+fn waits(more: &[&str]) -> (Profile, BTreeMap<String, Waited>) {
     with_target(|target, pid, go| {
         let mut truth = BTreeMap::new();
         let profile = while_sampling(&[], &[&["-p", pid], more].concat(), || {
@@ -63,7 +61,7 @@ fn shares_of_reason(profile: &Profile, function: &str, leaf: &str) -> (f64, f64)
     (with(&[leaf]), with(&[leaf, "[runnable]"]))
 }
 
-/// Two waits in turn have half of the marks each, whatever the length of their cycle: marks have no period of their own.
+/// Two waits in turn have half of the marks each, for each length of their cycle: marks have no period of their own.
 #[test]
 fn marks_favour_no_wait_of_a_cycle() {
     let headers = testkit::repository().join("src/outside/shims");
@@ -86,19 +84,16 @@ fn each_wait_is_sampled_in_proportion_to_its_length() {
     let (profile, truth) = waits(&["-e", "wait"]);
     assert_eq!(profile.report["event"], "wait");
     let period = profile.account("period_ns") as f64;
-    for (function, ns) in &truth {
-        let is = sampled(&profile, function);
+    for (function, waited) in &truth {
+        let (is, ns) = (sampled(&profile, function), waited.ns);
         // A thread's samples differ from its waiting time by less than one period. Where a thread waits elsewhere too,
         // chance decides on each block.
         let shares = ["half", "burn", "take_mutex"].iter().any(|part| function.starts_with(part));
         let chance = if shares { 4.0 * (ns / period).sqrt() / 2.0 } else { 0.0 };
-        // The program reads its clocks a moment outside of the wait. A switch, which takes some microseconds, is CPU
-        // time by the kernel's clock and waiting time here: for waits of 100 us, also those of a fast disk, that is some
-        // percent.
-        let near = if ["sleep_100us", "sync_file"].contains(&function.as_str()) { 0.06 } else { 0.02 };
-        let limit = near * ns + (4.0 + chance) * period;
-        assert!((is - ns).abs() <= limit, "{function}: {is} of {ns}, {limit}\n{}", profile.folded.top(12));
-        assert!(*ns > 1e8, "{function} hardly waited: {ns}");
+        let tolerance = 0.02 * ns + (4.0 + chance) * period;
+        let range = waited.range(function, tolerance);
+        assert!(range.contains(&is), "{function}: {is}, {waited:?}, {tolerance}\n{}", profile.folded.top(12));
+        assert!(ns > 1e8, "{function} hardly waited: {ns}");
     }
     for (function, leaf) in [
         ("sleep_1ms", "[wait: timer]"),
@@ -109,7 +104,8 @@ fn each_wait_is_sampled_in_proportion_to_its_length() {
         ("half_a", "[wait: timer]"),
     ] {
         let (waiting, all) = shares_of_reason(&profile, function, leaf);
-        assert!(waiting > 0.5 && all > 0.95, "{function}: {waiting} {all}\n{}", profile.folded.top(12));
+        // Three other threads want the CPU, and what else this machine does: a short wait is followed by a longer one.
+        assert!(waiting > 0.2 && all > 0.95, "{function}: {waiting} {all}\n{}", profile.folded.top(12));
     }
 }
 
@@ -136,7 +132,7 @@ fn accounts_add_up_and_samples_agree_with_the_measured_time() {
     }
     assert!((profile.account("kept") as f64 * period - all).abs() <= 2.0 * threads * period, "{waits}");
     // The hung thread, and the main thread that waits for the others.
-    let least = truth.values().sum::<f64>() + 2.0 * (LENGTH_MS * 1_000_000) as f64;
+    let least = truth.values().map(|waited| waited.ns).sum::<f64>() + 2.0 * (LENGTH_MS * 1_000_000) as f64;
     assert!(all >= 0.99 * least, "{all} of {least}");
 }
 
@@ -177,8 +173,9 @@ fn a_wait_belongs_to_the_cpu_of_its_end() {
     for function in ["burn", "sleep_10ms", "sleep_100ms", "read_answer"] {
         let both = sampled(&first, function) + sampled(&second, function);
         // A thread that changes its CPU has two places on its timeline: one for each profiler.
-        let limit = 0.02 * truth[function] + 4.0 * (truth[function] / period).sqrt() * period;
-        assert!((both - truth[function]).abs() <= limit, "{function}: {both} of {}", truth[function]);
+        let ns = truth[function].ns;
+        let limit = 0.02 * ns + 4.0 * (ns / period).sqrt() * period;
+        assert!((both - ns).abs() <= limit, "{function}: {both} of {ns}");
     }
 }
 
@@ -196,9 +193,9 @@ fn waits_are_chosen_by_state_and_reason() {
             .count(|frames| !["[wait: pipe read]", "[wait: mutex]"].contains(&leaf(frames).as_str())),
         0
     );
-    let (is, ns) = (sampled(&profile, "read_answer"), truth["read_answer"]);
+    let (is, ns) = (sampled(&profile, "read_answer"), truth["read_answer"].ns);
     assert!((is - ns).abs() < 0.05 * ns, "{is} of {ns}");
-    assert!(sampled(&profile, "take_mutex") > 0.9 * truth["take_mutex"]);
+    assert!(sampled(&profile, "take_mutex") > 0.9 * truth["take_mutex"].ns);
     assert_eq!(profile.account("kept"), profile.folded.total());
     let lost = profile.report["accounts"]["lost"].as_array().unwrap().len();
     assert_eq!((lost, profile.account("kept") + profile.account("filtered")), (0, profile.account("ticks")));
@@ -242,7 +239,7 @@ fn waits_count_for_the_cgroup_in_which_they_end() {
         truth = measured(&mut target);
     });
     for function in ["sleep_1ms", "sleep_10ms", "read_answer"] {
-        let share = sampled(&profile, function) / truth[function];
+        let share = sampled(&profile, function) / truth[function].ns;
         assert!((0.3..0.7).contains(&share), "{function}: {share}\n{}", profile.folded.top(8));
     }
 }
@@ -357,7 +354,7 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     let idle = leaf("java.util.concurrent.ThreadPoolExecutor.getTask", "[idle: thread pool]") as f64;
     assert!(idle > second, "{idle}\n{}", profile.folded.top(16));
     assert!(!profile.report["waits"]["idle"].as_array().unwrap().is_empty());
-    // Who gives a lock back ends the wait for it. A timer comes with an interrupt, whatever that interrupts.
+    // Who gives a lock back ends the wait for it. A timer comes with an interrupt, which interrupts any code.
     for (function, leaf, waker) in [
         ("Waits.enterMonitor", "[wait: monitor java.lang.Object]", "Waits.enterMonitor_[w]"),
         (
@@ -372,9 +369,42 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     }
 }
 
+/// Two methods take the same time, and one of them ten times the CPU time: the example of JFR's CPU-time profiling (JEP
+/// 509). One run shows both.
+#[test]
+fn requests_of_the_same_length_differ_in_cpu_time() {
+    if !is_root() {
+        return;
+    }
+    let mut target = Program::new("Requests").dont_inline("Requests.*").start(&Jdk::host());
+    let pid = target.pid().to_string();
+    let out = scratch("waits").join("requests.pb.gz");
+    run(["-p", &pid, "-e", "wall", "-F", "999", "-d", "5", "-o", out.to_str().unwrap()]).success();
+    target.wait_for(|line| line.starts_with("requests "));
+    let line = target.lines().iter().rfind(|line| line.starts_with("requests ")).unwrap();
+    let measured: Vec<f64> = line.split(' ').skip(1).map(|ns| ns.parse().unwrap()).collect();
+    let profile = output::read(&out).unwrap();
+    let of = |event: Event, method: &str| -> f64 {
+        let is_in = |node| &*profile.frames().get(profile.frame_of(node)).name == method;
+        let samples = profile.samples();
+        let own = samples.iter().filter(|sample| sample.event == event);
+        own.filter(|sample| profile.trie().up(sample.leaf).any(is_in)).map(|s| s.weight.value as f64).sum()
+    };
+    let [ten, one] = ["Requests.tenFastRequests", "Requests.oneSlowRequest"]
+        .map(|method| (of(Event::Cpu, method), of(Event::Wait, method)));
+    let wall = ((ten.0 + ten.1) / (one.0 + one.1), measured[0] / measured[2]);
+    let cpu = (ten.0 / one.0, measured[1] / measured[3]);
+    eprintln!("ten fast requests to a slow one: time {wall:?}, CPU time {cpu:?} (sampled, measured)");
+    // On a busy machine the method with more CPU time takes longer.
+    assert!(cpu.1 > 3.0 * wall.1, "the program is not what the test is about");
+    assert!((wall.0 / wall.1 - 1.0).abs() < 0.1, "{ten:?} {one:?} {measured:?}");
+    // One request has some 100 samples of CPU time.
+    assert!((cpu.0 / cpu.1 - 1.0).abs() < 0.4, "{ten:?} {one:?} {measured:?}");
+}
+
 /// A thread whose cgroup has used up its quota is throttled, for as long as the kernel says.
 #[test]
-fn throttled_threads_are_told_from_runnable_ones() {
+fn throttled_threads_are_not_runnable() {
     if !is_root() {
         return;
     }
@@ -398,9 +428,8 @@ fn throttled_threads_are_told_from_runnable_ones() {
     let seconds = ns("throttled") / 1e9;
     assert!(throttled > 1.0, "the group was hardly throttled: {throttled}");
     assert!((seconds - throttled).abs() < 0.15 * throttled + 0.2, "{seconds} of {throttled}");
-    assert!(
-        profile.folded.share(|frames| frames.last().unwrap() == "[throttled]") > 0.7,
-        "{}",
-        profile.folded.top(5)
-    );
+    // On a busy machine too: a thread that is not throttled waits for a CPU.
+    let share = profile.folded.share(|frames| frames.last().unwrap() == "[throttled]");
+    let measured = ns("throttled") / (ns("throttled") + ns("runnable"));
+    assert!((share - measured).abs() < 0.03, "{share} of {measured}\n{}", profile.folded.top(5));
 }

@@ -144,7 +144,7 @@ fn a_program_that_was_executed_from_memory_has_its_names() {
 }
 
 #[test]
-fn functions_of_a_stripped_program_are_told_apart() {
+fn functions_of_a_stripped_program_are_distinct() {
     if !is_root() {
         return;
     }
@@ -238,7 +238,7 @@ fn every_output_at_once_and_all_of_them_whole() {
 }
 
 #[test]
-fn asked_to_it_tells_what_each_stage_did() {
+fn verbose_log_has_each_stage() {
     if !is_root() {
         return;
     }
@@ -249,7 +249,7 @@ fn asked_to_it_tells_what_each_stage_did() {
     for (how, windows) in [(&["-v"][..], false), (&["-vv"], true), (&["--log-level", "debug"], true)] {
         let said = profiler::run(line.iter().chain(how)).success().stderr;
         for stage in ["capture: ", "symbols: ", "processes: ", "sampling: ", "output: "] {
-            assert!(said.contains(stage), "{how:?} tells nothing of {stage}\n{said}");
+            assert!(said.contains(stage), "{how:?}: the log has no line of {stage}\n{said}");
         }
         assert_eq!(said.contains("window 1: "), windows, "{said}");
         assert!(said.lines().all(|line| line.starts_with('[')), "{said}");
@@ -384,13 +384,13 @@ fn what_the_report_says_of_stacks_is_said_of_those_in_the_profile() {
         let right = if named { share(burns) } else { share(unknowns) };
         assert!(right > 0.95, "{how:?}\n{}", folded.top(10));
         assert_eq!(if named { unknowns } else { burns }, 0, "{how:?}\n{}", folded.top(10));
-        let told = &profile.report["unknown"];
-        let rows = told["rows"].as_array().unwrap();
+        let found = &profile.report["unknown"];
+        let rows = found["rows"].as_array().unwrap();
         let leaves: u64 = rows.iter().map(|row| row["leaves"].as_u64().unwrap()).sum();
         let seen = folded.count(|stack| stack.last().is_some_and(|leaf| leaf.starts_with("[unknown: ")));
-        assert_eq!(leaves, seen, "{how:?}: {told}");
+        assert_eq!(leaves, seen, "{how:?}: {found}");
         let user: u64 = folded.stacks().map(|(stack, n)| n * user_frames(stack)).sum();
-        assert_eq!(told["user_frames"], user, "{how:?}\n{}", folded.top(10));
+        assert_eq!(found["user_frames"], user, "{how:?}\n{}", folded.top(10));
         let functions = profile.report["functions"].as_array().unwrap();
         let ticks =
             |name: &str| functions.iter().find(|row| row["name"] == name).map(|row| row["total"].as_u64());
@@ -428,7 +428,7 @@ fn a_thread_is_profiled_alone_until_it_ends() {
     assert_accounts(&own.report, own.folded.total());
     assert!(own.folded.total() > 100, "{}", own.folded.top(10));
     assert_eq!(own.folded.count(|stack| stack.iter().any(|f| is(f, "main") || is(f, "in_thread"))), 0);
-    assert_from_the_first("until_told", &own.folded);
+    assert_from_the_first("until_signalled", &own.folded);
     // The first thread's TID is the PID.
     let pid = target.pid().to_string();
     let first = profiler::while_sampling(&[], &["--tid", &pid], || std::thread::sleep(wait));
@@ -446,7 +446,7 @@ fn assert_from_the_first(function: &str, folded: &Folded) {
 
 /// Compares with the kernel's CPU time of the profiler and of the children that it waited for, without the command.
 #[test]
-fn the_report_tells_what_the_run_cost() {
+fn the_report_has_the_cost_of_the_run() {
     if !is_root() {
         return;
     }
@@ -466,8 +466,8 @@ fn the_report_tells_what_the_run_cost() {
     assert!(profiler.wait().unwrap().success());
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let cost = |name: &str| report["cost"][name].as_f64().unwrap();
-    let told: f64 = ["broker_s", "worker_s", "helpers_s"].map(cost).iter().sum();
-    assert!((told - truth).abs() < 0.2 * truth + 0.05, "{}, and it was {truth} s", report["cost"]);
+    let found: f64 = ["broker_s", "worker_s", "helpers_s"].map(cost).iter().sum();
+    assert!((found - truth).abs() < 0.2 * truth + 0.05, "{}, and it was {truth} s", report["cost"]);
     assert!(cost("helpers_s") < 1.0, "the command's two seconds are not ours: {}", report["cost"]);
     let ticks = report["accounts"]["ticks"].as_f64().unwrap();
     assert!(ticks > 1000.0 && cost("bpf_runs") >= ticks, "{ticks} ticks: {}", report["cost"]);

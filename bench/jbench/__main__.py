@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, difference, filter, hiccup, jdks, live, native, page, paired, pointers, programs, rivals, scaling, sinks, soak, tables, timeline, waits
+from . import bystander, convert, difference, filter, hiccup, jdks, live, lock_times, native, page, paired, pointers, programs, real_waits, rivals, scaling, sinks, soak, tables, timeline, waits
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -25,8 +25,8 @@ PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
 LIVE, DIFF, PAGE = "live", "diff", "page"
 DAEMON = [SOAK, LIVE, "bystander", "filter", SINKS, "timeline"]
-WAITS = "waits"
-ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, DIFF, PAGE]
+WAITS, REAL_WAITS, LOCK_TIMES = "waits", "real-waits", "lock-times"
+ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, REAL_WAITS, LOCK_TIMES, DIFF, PAGE]
 # Parts that profile a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
 # What the comparison with async-profiler needs to prove anything: samples, and a program that is large enough.
@@ -37,7 +37,7 @@ ERRORS = ["stack not readable", "no frame pointer and no unwind table"]
 BPF_US = {True: 20, False: 40}
 BPF_DEPTH = 75
 # The compilers of the Scala compiler's JVM need some minutes.
-SETTLE_SECONDS = 600
+WARM_UP_SECONDS = 600
 
 
 def main():
@@ -61,7 +61,7 @@ def main():
     if bool({PAIRED, SINKS} & set(args.part or [])) != bool(args.before):
         parser.error("--before BINARY goes with --part paired or sinks")
     cache = Cache()
-    if not {*DAEMON, "native", "tables", WAITS, PAGE}.issuperset(args.part or PARTS):
+    if not {*DAEMON, "native", "tables", WAITS, REAL_WAITS, LOCK_TIMES, PAGE}.issuperset(args.part or PARTS):
         cache.fill()
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(args.keep or temporary).resolve()
@@ -105,6 +105,11 @@ class Bench:
             timeline.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
         if WAITS in self.parts:
             waits.measure(self, found[0])
+        for jdk in found:
+            if REAL_WAITS in self.parts:
+                real_waits.measure(self, jdk)
+            if LOCK_TIMES in self.parts:
+                lock_times.measure(self, jdk)
         if PAGE in self.parts:
             page.measure(self)
         if DIFF in self.parts:
@@ -135,7 +140,7 @@ class Bench:
         with programs.running(name, self.cache, jdk, log, flags, self.args.warm_rounds) as jvm:
             compiled = jvm.compiled_methods()
             if compiled is None:
-                self.figures.lack(f"compiled methods of {jdk.name}", "it does not tell them")
+                self.figures.lack(f"compiled methods of {jdk.name}", "it does not report them")
             else:
                 self.figures.need("compiled methods", compiled, COMPILED if name == programs.SCALA else None)
             if "attach" in self.parts:
@@ -146,19 +151,19 @@ class Bench:
                 self.processes(jvm)
             if "cost" in self.parts:
                 for rate in self.rates:
-                    self.cost(jvm, rate, pointers.FLAG in flags, settled=False)
+                    self.cost(jvm, rate, pointers.FLAG in flags, warm=False)
                 begin = time.monotonic()
-                settled = jvm.settle(SETTLE_SECONDS)
+                warm = jvm.wait_until_warm(WARM_UP_SECONDS)
                 figures = self.figures
-                figures.note(f"its compilers {'have settled' if settled else 'go on'} after {time.monotonic() - begin:.0f} s more")
-                for rate in self.rates if settled else []:
-                    self.cost(jvm, rate, pointers.FLAG in flags, settled=True)
+                figures.note(f"the JVM {'is warm' if warm else 'still compiles'} after {time.monotonic() - begin:.0f} s more")
+                for rate in self.rates if warm else []:
+                    self.cost(jvm, rate, pointers.FLAG in flags, warm=True)
             for rate in self.rates if RIVALS in self.parts else []:
                 rivals.measure(self, jvm, rate)
             if SCALING in self.parts:
                 scaling.measure(self, jvm)
             if PAIRED in self.parts:
-                jvm.settle(SETTLE_SECONDS)
+                jvm.wait_until_warm(WARM_UP_SECONDS)
                 paired.measure(self, jvm, self.args.before)
 
     def attach(self, jvm, compiled):
@@ -291,10 +296,10 @@ class Bench:
         for name, value in hiccup.measure(self.cache, jdk, attach, self.work).items():
             self.figures.say(name, value, most=50 if name == hiccup.EXCESS else None)
 
-    def cost(self, jvm, rate, frame_pointers, settled):
-        """`settled`: the JVM has compiled its hot code. Before that the code changes all the time."""
+    def cost(self, jvm, rate, frame_pointers, warm):
+        """`warm`: the JVM has compiled its hot code. Before that the code changes all the time."""
         figures, seconds = self.figures, self.args.seconds
-        figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}, {'settled' if settled else 'while it compiles'}")
+        figures.heading(f"cost of --all at {rate} Hz, {jvm.jdk.name}, {'warm' if warm else 'while it compiles'}")
         # The first third is for attaching and for the first names; the steady state begins after it.
         run = self.ours.start("cost", rate, "--all", stop_after=seconds, steady_after=seconds / 3)
         stacks, report = self.ours.result(run)
@@ -302,7 +307,7 @@ class Bench:
         bpf, runs = cost.get("bpf_s") or float("nan"), cost.get("bpf_runs") or 0
         figures.say("samples", stacks.total())
         figures.say("own CPU of the whole run, attach and files included, of one core (%)", 100 * (run.cpu + bpf) / run.wall)
-        figures.say("own CPU in steady state, all counted, of one core (%)", run.steady.percent(), most=1 if settled and rate <= 99 else None)
+        figures.say("own CPU in steady state, all counted, of one core (%)", run.steady.percent(), most=1 if warm and rate <= 99 else None)
         figures.note(f"cost by the report: {cost}")
         figures.say("from Ctrl-C to the finished files", run.after_stop, "s", most=1)
         figures.say("memory, broker and children", run.peak_kib / 1024, "MiB", most=120)

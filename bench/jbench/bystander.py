@@ -10,7 +10,7 @@ from . import jdks
 from .soak import Daemon
 
 # The daemon first reads all processes, and a piece of work may be in progress at a change.
-SETTLE_S = 5
+PAUSE_S = 5
 
 
 class Pieces:
@@ -41,13 +41,13 @@ def measure(binary, work, figures, jdk, seconds, rounds=6):
     differences, medians = [], []
     try:
         pieces = Pieces(program.stdout)
-        time.sleep(SETTLE_S)
+        time.sleep(PAUSE_S)
         for turn in range(rounds):
             alone = statistics.median(pieces.during(seconds))
             home = work / f"bystander-{turn}"
             home.mkdir()
             daemon = Daemon(binary, home)
-            time.sleep(SETTLE_S)
+            time.sleep(PAUSE_S)
             watched = statistics.median(pieces.during(seconds))
             daemon.end()
             differences.append(100 * (watched - alone) / alone)

@@ -13,7 +13,7 @@ FLAGS = ["-Xmx2g"]
 EXACT = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DebugNonSafepoints"]
 
 # A program is in steady state when its JVM's compilers use less than this share of a core for this time.
-SETTLED_SECONDS, SETTLED_SHARE = 10, 0.05
+WARM_SECONDS, WARM_SHARE = 10, 0.05
 COMPILERS = ["C1 CompilerThre", "C2 CompilerThre"]
 
 
@@ -25,13 +25,15 @@ class Jvm:
         self.log = pathlib.Path(log)
         command = [*jdk.java, *FLAGS, *flags, "-cp", class_path, *program]
         with open(self.log, "w", encoding="utf-8") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            # A pipe: some programs run until the end of their input.
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
         self.pid = self.process.pid
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.process.stdin.close()
         self.process.kill()
         self.process.wait()
 
@@ -70,13 +72,13 @@ class Jvm:
             return None
         return len(self.jcmd("Compiler.codelist").splitlines())
 
-    def settle(self, seconds):
+    def wait_until_warm(self, seconds):
         """Waits until the compilers have little work left, at most `seconds`; returns whether that happened."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             before = self.cpu_seconds(*COMPILERS)
-            time.sleep(SETTLED_SECONDS)
-            if self.cpu_seconds(*COMPILERS) - before < SETTLED_SHARE * SETTLED_SECONDS:
+            time.sleep(WARM_SECONDS)
+            if self.cpu_seconds(*COMPILERS) - before < WARM_SHARE * WARM_SECONDS:
                 return True
         return False
 

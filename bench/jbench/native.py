@@ -104,34 +104,59 @@ def python(_, stack):
 
 def postgres(work, stack):
     """Starts a PostgreSQL server with pgbench as load."""
-    versions = sorted(POSTGRES.glob("*/bin/postgres"))
-    if not versions or not shutil.which("pgbench"):
+    server = Postgres.start(work, stack)
+    if not server:
         return None
-    binaries, user = versions[-1].parent, pwd.getpwnam("postgres")
-    data = work / "postgres"
-    shutil.rmtree(data, ignore_errors=True)
-    data.mkdir()
-    os.chown(data, user.pw_uid, user.pw_gid)
-    work.chmod(0o711)
-    run = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": data}
-    quiet = {**run, "check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([binaries / "initdb", "-D", data / "db", "-A", "trust", "--no-sync"], **quiet)
-    options = f"-c listen_addresses= -c unix_socket_directories={data} -c fsync=off".split()
-    server = subprocess.Popen([binaries / "postgres", "-D", data / "db", *options], stderr=subprocess.DEVNULL, **run)
-    stack.callback(server.wait)
-    stack.callback(server.terminate)
-    where = ["-h", data, "-U", "postgres", "postgres"]
-    while subprocess.run([shutil.which("psql"), "-c", "select 1", *where], capture_output=True, **run).returncode:
-        if server.poll() is not None:
-            raise RuntimeError("postgres does not start")
-        time.sleep(0.1)
-    subprocess.run([shutil.which("pgbench"), "-i", "-s", "5", *where], **quiet)
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    load = subprocess.Popen([shutil.which("pgbench"), "-c", "4", "-T", "600", *where], **streams, **run)
-    stack.callback(load.wait)
-    stack.callback(load.kill)
+    server.load("600", stack)
     time.sleep(1)
     return server.pid
+
+
+class Postgres:
+    """A PostgreSQL server with the tables of pgbench."""
+
+    def __init__(self, pid, where, run):
+        self.pid, self.where, self.run = pid, where, run
+
+    @classmethod
+    def start(cls, work, stack):
+        """Starts a server, which the exit stack ends; None if PostgreSQL or pgbench is not installed."""
+        versions = sorted(POSTGRES.glob("*/bin/postgres"))
+        if not versions or not shutil.which("pgbench"):
+            return None
+        binaries, user = versions[-1].parent, pwd.getpwnam("postgres")
+        data = work / "postgres"
+        shutil.rmtree(data, ignore_errors=True)
+        data.mkdir()
+        os.chown(data, user.pw_uid, user.pw_gid)
+        work.chmod(0o711)
+        run = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": [], "cwd": data}
+        quiet = {**run, "check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([binaries / "initdb", "-D", data / "db", "-A", "trust", "--no-sync"], **quiet)
+        options = f"-c listen_addresses= -c unix_socket_directories={data} -c fsync=off".split()
+        server = subprocess.Popen([binaries / "postgres", "-D", data / "db", *options], stderr=subprocess.DEVNULL, **run)
+        stack.callback(server.wait)
+        stack.callback(server.terminate)
+        found = cls(server.pid, ["-h", data, "-U", "postgres", "postgres"], run)
+        while found.sql("select 1").wait():
+            if server.poll() is not None:
+                raise RuntimeError("postgres does not start")
+            time.sleep(0.1)
+        subprocess.run([shutil.which("pgbench"), "-i", "-s", "5", *found.where], **quiet)
+        return found
+
+    def sql(self, *commands):
+        """A session that runs the commands, one after the other."""
+        words = [word for command in commands for word in ("-c", command)]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen([shutil.which("psql"), "-q", "-t", *words, *self.where], text=True, **streams, **self.run)
+
+    def load(self, seconds, stack):
+        """Starts four sessions of pgbench, which the exit stack ends."""
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        load = subprocess.Popen([shutil.which("pgbench"), "-c", "4", "-T", seconds, *self.where], **streams, **self.run)
+        stack.callback(load.wait)
+        stack.callback(load.kill)
 
 
 PROGRAMS = [

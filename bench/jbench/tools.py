@@ -163,6 +163,10 @@ class AsyncProfiler:
         period = round(1e9 / rate)
         self.jvm.load(self.library, f"start,event=cpu,cstack=vmx,interval={period}ns")
 
+    def start_wall(self, us):
+        """Samples all threads, running or not, each of them every `us` microseconds."""
+        self.jvm.load(self.library, f"start,event=wall,cstack=vmx,interval={us}us")
+
     def stop(self, name):
         file = self.directory / f"{name}.ap.folded"
         self.jvm.load(self.library, f"stop,collapsed,ann,file={file}")

@@ -1,8 +1,8 @@
-//! ELF files: headers, symbol tables, linkage tables, call frame information, static markers. blazesym reads DWARF, in the worker.
+//! ELF files: headers, symbol tables, linkage tables, call frame information, static markers, thread-local variables. blazesym reads DWARF, in the worker.
 #![no_main]
 
 use jbpf_prof::process::segments;
-use jbpf_prof::symbolize::ProbedFile;
+use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
 use jbpf_prof::symbolize::function::Called;
 use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
@@ -17,6 +17,10 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(file) = ProbedFile::from_bytes(data.to_vec()) {
         let _ = file.function("main");
         assert!(!file.marker("libc", "setjmp").is_ok_and(|sites| sites.is_empty()));
+    }
+    if let Ok(Some(variable)) = ThreadLocal::in_bytes(data.to_vec(), "otel_thread_ctx_v1") {
+        assert!(variable.slots.len() <= 16 && variable.code.len() <= 16);
+        variable.moved(1 << 40, u64::MAX);
     }
     let Ok(native) = Native::from_bytes(data.to_vec()) else { return };
     for offset in [0, u64::MAX].into_iter().chain((0..data.len() as u64).step_by(16)) {

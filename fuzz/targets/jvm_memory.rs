@@ -1,9 +1,10 @@
 //! A JVM's memory, in which some words are wrong: tables of its library, its code heap, compiled methods, classes. Half
-//! of the words change while the memory is read.
+//! of the words change while the memory is read. The bytes are counters of a JVM's pauses, too.
 #![no_main]
 
 use std::ops::Range;
 
+use jbpf_prof::jvm::pauses::PauseCounters;
 use jbpf_prof::jvm::vm::made::{BASE, FakeMemory, jvm, read};
 use libfuzzer_sys::fuzz_target;
 
@@ -34,4 +35,5 @@ fuzz_target!(|data: &[u8]| {
     let (before, after) = data.as_chunks().0.split_at(data.len() / 11 / 2);
     tell(&bytes, &used, before);
     read(&bytes, |bytes| tell(bytes, &used, after));
+    let _ = PauseCounters::parse(data);
 });

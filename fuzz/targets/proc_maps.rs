@@ -5,7 +5,7 @@ use jbpf_prof::process::{maps, procfs};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let (entries, rejected) = maps::parse_maps(data);
+    let maps::ParsedMaps { entries, rejected } = maps::parse_maps(data);
     let lines = data.split(|&b| b == b'\n').count();
     assert!(entries.len() + rejected <= lines);
     assert!(entries.iter().all(|entry| entry.start < entry.end));

@@ -2,7 +2,7 @@
 #![no_main]
 
 use jvm_symbols_log::{
-    Header, Load, Method, PcDecoder, Quotas, Reader, Sink, Stub, Unload, header::HEADER_LEN,
+    Header, Load, Method, PcDecoder, Quotas, Reader, RecordVisitor, Stub, Unload, header::HEADER_LEN,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Default)]
 struct Look(u64);
 
-impl Sink for Look {
+impl RecordVisitor for Look {
     fn method(&mut self, _: u64, method: &Method<'_>) {
         self.0 += method.lines().count() as u64;
     }

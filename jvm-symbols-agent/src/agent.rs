@@ -7,7 +7,7 @@ use jvm_symbols_log::header::{HeaderFields, LogKind, event};
 use jvm_symbols_log::{Out, PcEncoder, RecordType};
 
 use crate::debug::Source;
-use crate::jvmti::{Callbacks, Env, Event, Jni, Stored, Vm};
+use crate::jvmti::{Callbacks, Env, Event, Jni, JvmHandles, Vm};
 use crate::method;
 use crate::options::Options;
 use crate::scratch::{Pool, Scratch};
@@ -18,7 +18,7 @@ use crate::sys;
 const LOGS: usize = 5;
 /// The index of the log of `-agentpath`.
 const START: usize = 0;
-/// During a replay, each so many events the counters are written.
+/// Events of a replay between two updates of the log's counters.
 const PUBLISH_EVERY: u64 = 64;
 /// Longest name of a stub, bytes.
 const MAX_STUB_NAME: usize = 256;
@@ -26,7 +26,7 @@ const MAX_STUB_NAME: usize = 256;
 /// All state. The JVM may send events until its process ends, so that the state is never torn down.
 #[derive(Debug)]
 pub struct Agent {
-    jvm: Stored,
+    jvm: JvmHandles,
     /// When the load event was first enabled, ns.
     enabled_at: AtomicU64,
     /// Bits of [`event`] that are enabled.
@@ -34,21 +34,21 @@ pub struct Agent {
     sequence: AtomicU64,
     /// The thread that replays (0: none), and the index of the log that receives the replay.
     replay_thread: AtomicU32,
-    replay_place: AtomicUsize,
+    replay_log: AtomicUsize,
     logs: [LogSlot; LOGS],
     pool: Pool,
 }
 
 /// Time and order of an event, and whether it comes from a replay.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct EventStamp {
     time: u64,
     sequence: u64,
     /// The index of the log that receives the replay.
     replay: Option<usize>,
 }
 
-impl Moment {
+impl EventStamp {
     fn flags(&self) -> u8 {
         if self.replay.is_some() { code_flag::REPLAYED } else { 0 }
     }
@@ -62,12 +62,12 @@ impl Agent {
     #[must_use]
     pub const fn new() -> Agent {
         Agent {
-            jvm: Stored::new(),
+            jvm: JvmHandles::new(),
             enabled_at: AtomicU64::new(0),
             events: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             replay_thread: AtomicU32::new(0),
-            replay_place: AtomicUsize::new(0),
+            replay_log: AtomicUsize::new(0),
             logs: [const { LogSlot::new() }; LOGS],
             pool: Pool::new(),
         }
@@ -150,7 +150,7 @@ impl Agent {
         for log in self.targets(now, Some(place)).iter().flatten() {
             log.replay_begins(now);
         }
-        self.replay_place.store(place, Ordering::Relaxed);
+        self.replay_log.store(place, Ordering::Relaxed);
         self.replay_thread.store(sys::tid(), Ordering::Release);
         // Stubs first: a method that has the address of a former stub must come later in the log.
         let stubs = !options.stubs || env.generate(Event::Stub);
@@ -177,13 +177,13 @@ impl Agent {
         self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self) -> EventStamp {
         let thread = self.replay_thread.load(Ordering::Acquire);
         let replaying = thread != 0 && thread == sys::tid();
-        Moment {
+        EventStamp {
             time: sys::monotonic(),
             sequence: self.next_sequence(),
-            replay: replaying.then(|| self.replay_place.load(Ordering::Relaxed)),
+            replay: replaying.then(|| self.replay_log.load(Ordering::Relaxed)),
         }
     }
 
@@ -244,14 +244,14 @@ impl Agent {
         self.write(RecordType::Stub, &out, &moment);
     }
 
-    fn write(&self, kind: RecordType, out: &Out<'_>, moment: &Moment) {
+    fn write(&self, kind: RecordType, out: &Out<'_>, moment: &EventStamp) {
         for log in self.targets(moment.time, moment.replay).iter().flatten() {
             let _ = log.append(kind, out.written(), &[]);
             Self::publish(log, moment);
         }
     }
 
-    fn publish(log: &Entered<'_>, moment: &Moment) {
+    fn publish(log: &Entered<'_>, moment: &EventStamp) {
         if moment.replay.is_none() || moment.sequence.is_multiple_of(PUBLISH_EVERY) {
             log.publish();
         }

@@ -433,16 +433,16 @@ impl Drop for Lines {
 
 /// A `JavaVM*` and a `jvmtiEnv*`, set once and valid as long as the JVM.
 #[derive(Debug)]
-pub struct Stored {
+pub struct JvmHandles {
     vm: AtomicPtr<c_void>,
     env: AtomicPtr<c_void>,
 }
 
-impl Stored {
-    /// Both pointers null, until the first call of [`Stored::set`].
+impl JvmHandles {
+    /// Both pointers null, until the first call of [`JvmHandles::set`].
     #[must_use]
-    pub const fn new() -> Stored {
-        Stored { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
+    pub const fn new() -> JvmHandles {
+        JvmHandles { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
     }
 
     /// Stores both pointers, when the environment has its capabilities and callbacks.
@@ -451,14 +451,14 @@ impl Stored {
         self.env.store(env.raw(), Ordering::Release);
     }
 
-    /// The stored `JavaVM*`; `None` before [`Stored::set`].
+    /// The stored `JavaVM*`; `None` before [`JvmHandles::set`].
     #[must_use]
     pub fn vm(&self) -> Option<Vm> {
         // SAFETY: null or from a `Vm`.
         unsafe { Vm::new(self.vm.load(Ordering::Acquire)) }
     }
 
-    /// The stored `jvmtiEnv*`; `None` before [`Stored::set`].
+    /// The stored `jvmtiEnv*`; `None` before [`JvmHandles::set`].
     #[must_use]
     pub fn env(&self) -> Option<Env> {
         // SAFETY: null or from an `Env`.
@@ -466,8 +466,8 @@ impl Stored {
     }
 }
 
-impl Default for Stored {
-    fn default() -> Stored {
-        Stored::new()
+impl Default for JvmHandles {
+    fn default() -> JvmHandles {
+        JvmHandles::new()
     }
 }

@@ -26,6 +26,9 @@ use debug::Source;
 use jvmti::{AddressLocation, Callbacks, MethodId, Vm};
 use options::Options;
 
+/// The path of this file. The build script of the profiler compiles it, also from a registry.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs");
+
 /// The panic handler calls a function that does not exist: a reachable panic becomes a linker error.
 #[cfg(feature = "freestanding")]
 #[panic_handler]

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use jvm_symbols_log::encode;
 use jvm_symbols_log::header::{Counters, HEADER_LEN, HeaderFields, LogKind, MAGIC, Replay, at, flag};
-use jvm_symbols_log::{Out, RecordType, Word, record};
+use jvm_symbols_log::{Out, RecordHeader, RecordType, record};
 
 use crate::dict::Dict;
 use crate::sys::{self, Fd};
@@ -244,9 +244,9 @@ impl Entered<'_> {
             return None;
         };
         let fd = slot.fd();
-        let written = sys::pwrite_both(fd, first, second, offset.wrapping_add(Word::LEN)).is_ok();
+        let written = sys::pwrite_both(fd, first, second, offset.wrapping_add(RecordHeader::LEN)).is_ok();
         // The word comes last: until then readers see no record.
-        let word = Word::new(if written { kind } else { RecordType::Skip }, body);
+        let word = RecordHeader::new(if written { kind } else { RecordType::Skip }, body);
         let closed = sys::pwrite_all(fd, &word.to_bytes(), offset).is_ok();
         if !written || !closed {
             slot.flags.fetch_or(flag::BROKEN, Ordering::Relaxed);

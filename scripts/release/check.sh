@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a release of two given binaries twice, and uses its files as a user would: checksums and signature, archive, .deb
-# in a root file system of Debian, .rpm, container image. Needs root.
+# Makes a release of two given binaries twice, and uses its files as a user would: checksums and signature, archive, .deb by
+# dpkg and .rpm by dnf in a root file system of Debian, container image. Needs root.
 #
 #   scripts/release/check.sh X86_64 AARCH64
 set -euo pipefail
@@ -8,19 +8,25 @@ cd "$(dirname "$0")/../.."
 export LC_ALL=C.UTF-8 JBPF_PROF_COMPRESSION=1
 . scripts/common.sh
 . scripts/setup.sh
+. scripts/release/deb.sh
+. scripts/release/rpm.sh
 
 X86_64=$(realpath "$1") AARCH64_BINARY=$(realpath "$2")
 VERSION=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 WORK=$(mktemp -d)
+ROOT=$WORK/root
 trap leave EXIT
 leave() {
-    ! mountpoint -q "$WORK/root" || umount "$WORK/root"
-    rm -rf "$WORK"
+    local at
+    for at in "$ROOT/proc" "$ROOT/sys" "$ROOT"; do
+        ! mountpoint -q "$at" || umount --lazy "$at"
+    done
+    rm -rf --one-file-system "$WORK"
 }
 refused() { if "$@" >/dev/null 2>&1; then die "this must fail: $*"; fi; }
 
 # shellcheck disable=SC2086 # a list
-ensure $RELEASE_NEEDS podman:podman cpio:cpio mountpoint:util-linux
+ensure $RELEASE_NEEDS podman:podman cpio:cpio dnf:dnf createrepo_c:createrepo-c javac:default-jdk-headless mountpoint:util-linux
 [ "$(uname -m)" = x86_64 ] || die "this check runs on x86-64"
 
 twice_the_same() {
@@ -55,6 +61,16 @@ checksums_and_signature() {
     rm -r "$WORK/forged"
 }
 
+# The files that users read about. The other parts, and `./test.sh build` for cargo, run README's commands.
+documents() {
+    local file files
+    files=$(grep -ohE 'jbpf-prof[-_]VERSION[A-Za-z0-9._-]*\.(tar\.gz|tar|deb|rpm|tgz|json)' "$REPO/README.md" "$REPO/docs/install.md")
+    [ "$(sort -u <<<"$files" | wc -l)" -ge 7 ] || die "README.md and docs/install.md name too few files"
+    for file in $files; do
+        [ -e "${file//VERSION/$VERSION}" ] || die "README.md or docs/install.md names $file, which the release does not have"
+    done
+}
+
 bill_of_materials() {
     local name
     for name in libbpf elfutils zlib rustls blazesym jvm-symbols-log; do
@@ -81,19 +97,7 @@ archive() {
         "jbpf-prof-$VERSION-aarch64-linux/jbpf-prof" | cmp - "$AARCH64_BINARY"
 }
 
-# A package of an older version with other default settings.
-older_deb() {
-    dpkg-deb --raw-extract "jbpf-prof_${VERSION}_amd64.deb" "$WORK/older"
-    sed -i 's/^Version: .*/Version: 0.0.1/' "$WORK/older/DEBIAN/control"
-    echo '# Settings of an older version.' >"$WORK/older/etc/jbpf-prof/settings.toml"
-    (cd "$WORK/older" && sed -i '/settings.toml/d' DEBIAN/md5sums)
-    quietly dpkg-deb --root-owner-group -Zgzip --build "$WORK/older" "$WORK/older.deb"
-    rm -r "$WORK/older"
-}
-
-in_root() { chroot "$WORK/root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
-
-# $WORK/root: a root file system of Debian. Nothing is written to that of other tests.
+# $ROOT: a root file system of Debian. Nothing is written to that of other tests.
 debian_root() {
     local lower=$CACHE/jdk-roots/21
     "$REPO/scripts/jdk-roots.sh" 21
@@ -101,38 +105,17 @@ debian_root() {
     # An overlay cannot stand on an overlay.
     mount -t tmpfs -o size=256m tmpfs "$WORK/layers"
     mkdir "$WORK/layers"/{upper,work}
-    mount -t overlay -o "lowerdir=$lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/work" overlay "$WORK/root"
+    mount -t overlay -o "lowerdir=$lower,upperdir=$WORK/layers/upper,workdir=$WORK/layers/work" overlay "$ROOT"
     umount --lazy "$WORK/layers"
 }
 
+# Another profiler of this machine may still read files of processes that have ended.
+leave_root() { umount --lazy "$ROOT"; }
+
 deb() {
-    local settings=$WORK/root/etc/jbpf-prof/settings.toml
     debian_root
-    older_deb
-    mkdir "$WORK/root/packages"
-    cp "$WORK/older.deb" "jbpf-prof_${VERSION}_amd64.deb" "$WORK/root/packages/"
-    cp "$WORK/older.deb" "$WORK/root/packages/"
-
-    quietly in_root dpkg --install /packages/older.deb
-    echo 'frequency = 7' >"$settings"
-    quietly in_root dpkg --force-confold --install "/packages/jbpf-prof_${VERSION}_amd64.deb"
-    [ "$(in_root jbpf-prof -V)" = "jbpf-prof $VERSION" ]
-    [ "$(cat "$settings")" = 'frequency = 7' ] || die "the upgrade replaced changed settings"
-    in_root jbpf-prof daemon --check --config /etc/jbpf-prof/settings.toml | grep -qx 'the settings are valid'
-    # `dpkg --verify` lists files that differ, with a c for settings.
-    in_root dpkg --verify jbpf-prof >"$WORK/differs"
-    refused grep -v ' c /etc/jbpf-prof/settings.toml$' "$WORK/differs"
-    [ -f "$WORK/root/usr/lib/systemd/system/jbpf-prof.service" ]
-    [ ! -e "$WORK/root/etc/systemd/system/multi-user.target.wants/jbpf-prof.service" ] || die "the service was enabled"
-    mkdir -p "$WORK/root/var/lib/jbpf-prof/windows"
-
-    quietly in_root dpkg --remove jbpf-prof
-    [ -f "$settings" ] && [ -d "$WORK/root/var/lib/jbpf-prof" ] && [ ! -e "$WORK/root/usr/bin/jbpf-prof" ]
-    quietly in_root dpkg --purge jbpf-prof
-    local left
-    left=$(find "$WORK/root" -xdev -name '*jbpf-prof*' -not -path "$WORK/root/packages/*")
-    [ -z "$left" ] || die "the purge left $left"
-    umount "$WORK/root"
+    life_of_deb "jbpf-prof_${VERSION}_amd64.deb"
+    leave_root
     if have lintian; then
         lintian --fail-on error "jbpf-prof_${VERSION}_amd64.deb" 2>/dev/null
     fi
@@ -149,23 +132,9 @@ rpm_package() {
     [ "$("$root/usr/bin/jbpf-prof" -V)" = "jbpf-prof $VERSION" ]
     cmp "$root/usr/bin/jbpf-prof" "$X86_64"
     rm -r "$root"
-    # The scripts of the package run with the shell of Debian. No package of Debian is in the database of rpm: --nodeps.
     debian_root
-    root=$WORK/root
-    quietly rpm --root "$root" --install --nodeps "$file"
-    [ "$(in_root jbpf-prof -V)" = "jbpf-prof $VERSION" ]
-    # `rpm --verify` prints the files that differ.
-    [ -z "$(rpm --root "$root" --verify --nodeps jbpf-prof)" ] || die "the installed files differ from the package"
-    echo 'frequency = 7' >"$root/etc/jbpf-prof/settings.toml"
-    quietly rpm --root "$root" --upgrade --replacepkgs --nodeps "$file"
-    [ "$(cat "$root/etc/jbpf-prof/settings.toml")" = 'frequency = 7' ] || die "the upgrade replaced changed settings"
-    quietly rpm --root "$root" --erase jbpf-prof
-    [ "$(cat "$root/etc/jbpf-prof/settings.toml.rpmsave")" = 'frequency = 7' ]
-    rm "$root/etc/jbpf-prof/settings.toml.rpmsave"
-    local left
-    left=$(find "$root" -xdev -name '*jbpf-prof*' -not -type d)
-    [ -z "$left" ] || die "the removal left $left"
-    umount "$root"
+    life_of_rpm "$WORK/dist/$file"
+    leave_root
     if have rpmlint; then
         rpmlint --config "$REPO/deploy/packages/rpmlint.toml" "$file" >"$WORK/rpmlint" || { cat "$WORK/rpmlint"; return 1; }
     fi
@@ -179,11 +148,26 @@ image() {
         pod run --rm --read-only --network none --no-hosts --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 \
             --pids-limit 0 "$@"
     }
+    jvm_in_container() { run_image --interactive --rootfs "$ROOT" "$@"; }
+    # The chart has the capabilities of the kustomize base: deploy/check.sh compares both.
+    profile_by_image() {
+        local capability capabilities=()
+        for capability in $(sed -n 's/^ *add: \[\(.*\)\]/\1/p' "$REPO/deploy/base/daemonset.yaml" | tr -d '",'); do
+            capabilities+=(--cap-add "$capability")
+        done
+        [ ${#capabilities[@]} -gt 4 ] || die "deploy/base/daemonset.yaml names no capabilities"
+        run_image --pid host --cap-drop all "${capabilities[@]}" --security-opt no-new-privileges \
+            --security-opt seccomp=unconfined --security-opt apparmor=unconfined --volume "$ROOT/shop:/out" "$name" \
+            --duration 2 --all --output /out/profile.folded
+    }
     quietly pod load --input "jbpf-prof-$VERSION-oci.tar"
     [ "$(pod image inspect --format '{{ .Architecture }} {{ index .Labels "org.opencontainers.image.version" }}' "$name")" = \
         "amd64 $VERSION" ]
     [ "$(run_image "$name" -V)" = "jbpf-prof $VERSION" ]
     run_image --privileged --pid host "$name" doctor | grep '^verdict .*jbpf-prof works here$'
+    debian_root
+    with_shop jvm_in_container profile_by_image
+    leave_root
     pod rmi "$name" >/dev/null
     if have skopeo; then
         [ "$(skopeo inspect --override-arch arm64 "oci-archive:jbpf-prof-$VERSION-oci.tar" --format '{{ .Architecture }}')" = arm64 ]
@@ -199,7 +183,7 @@ chart() {
     fi
 }
 
-for part in twice_the_same checksums_and_signature bill_of_materials archive deb rpm_package image chart; do
+for part in twice_the_same checksums_and_signature documents bill_of_materials archive deb rpm_package image chart; do
     start=$SECONDS
     "$part"
     say "$part: ok, $((SECONDS - start)) s"

@@ -7,11 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::numbers::EventNumbers;
 use crate::process::group::GroupId;
-use crate::process::hierarchy::Hierarchy;
 use crate::sample::lock::LockNumbers;
 use crate::sample::{
-    Count, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, Stack, StackKey, StillWaiting, StopReason,
-    ThreadState, UserWord, WakerId,
+    AllocatedObject, Count, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, SpanContext, SpanId, Stack,
+    StackKey, StillWaiting, StopReason, ThreadContext, ThreadState, TraceId, UserWord, WakerId,
 };
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
@@ -23,7 +22,8 @@ const STATE_SHIFT: u32 = 8;
 const WAITS_UNIT: u32 = 256;
 
 /// The labels of `JP_LOSSES`, in its order: why a sample was lost.
-pub const LOSSES: [&str; 5] = ["ring full", "counts full", "counts busy", "no scratch", "nested"];
+pub const LOSSES: [&str; 6] =
+    ["ring full", "counts full", "counts busy", "no scratch", "nested", "spaces full"];
 
 /// `struct jp_key`: the process, thread, cgroup, event and stack of a count.
 #[repr(C)]
@@ -47,14 +47,14 @@ pub struct Value {
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
     pub weight: u64,
-    waits: u64,
-    longest: u64,
+    pub(super) waits: u64,
+    pub(super) longest: u64,
 }
 
 /// `struct jp_waiting`: a thread that waits still.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-struct Waiting {
+struct WaitingRecord {
     ip: u64,
     sp: u64,
     fp: u64,
@@ -70,19 +70,20 @@ struct Waiting {
 /// `struct jp_record`, without the words that follow it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
-struct Record {
+struct SampleRecord {
     version: u16,
     leaf: u8,
     end: u8,
     kernel_words: u16,
     user_words: u16,
     window: u32,
-    pad: u32,
+    context: u32,
     ktime: u64,
     key: Key,
     comm: [u8; 16],
     lock: LockRecord,
     waker: u64,
+    object_class: u64,
 }
 
 /// `struct jp_lock`.
@@ -95,6 +96,14 @@ struct LockRecord {
     owner_kind: u16,
 }
 
+/// `JP_CONTEXT_WORDS` words behind the others: the ids of a span, as the process has them in its memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+struct SpanWords {
+    trace: [u8; 16],
+    span: [u8; 8],
+}
+
 /// `struct jp_counters`: the counters of one event, on one CPU, in one window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -103,7 +112,7 @@ pub struct Counters {
     pub ticks: u64,
     /// Samples of tasks or code that the filter excludes.
     pub filtered: u64,
-    /// Ticks of idle CPUs at the addresses in [`Waits`]; they have no stacks.
+    /// Ticks of idle CPUs at the addresses in [`IdleAddresses`]; they have no stacks.
     pub idle: u64,
     /// Samples lost, in the order of [`LOSSES`].
     pub lost: [u64; LOSSES.len()],
@@ -112,30 +121,7 @@ pub struct Counters {
 /// `struct jp_waits`: kernel addresses; 0 is a free entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Waits(pub [u64; 8]);
-
-/// `struct jp_wait_control`: times in nanoseconds of `CLOCK_MONOTONIC`; 0 is not yet.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct WaitControl {
-    /// Length of a block of waiting time, which has one sample.
-    pub period: u64,
-    /// Begin of sampling; before it the programs do nothing.
-    pub begin: u64,
-    /// End of sampling; after it only the iterator takes samples.
-    pub end: u64,
-    /// 1: the iterator only notes which threads wait, and in which state.
-    pub noting: u64,
-}
-
-/// `struct jp_probe`: how a probe is sampled.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoBytes, Immutable)]
-pub struct ProbeControl {
-    period: u64,
-    call: u32,
-    pad: u32,
-}
+pub struct IdleAddresses(pub [u64; 8]);
 
 /// `struct jp_waited`: waiting time, measured at the ends of waits.
 #[repr(C)]
@@ -145,6 +131,20 @@ pub struct Waited {
     pub ns: [u64; ThreadState::ALL.len()],
     /// Waits that were not measured, because there was no room for the thread.
     pub untimed: u64,
+}
+
+/// `struct jp_allocated`: bytes that were allocated, and in how many calls, with and without samples.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+pub struct Allocated {
+    /// Bytes of processes and threads that are sampled.
+    pub wanted: u64,
+    /// Bytes of processes and threads that are not sampled.
+    pub filtered: u64,
+    /// Calls of the processes and threads that are sampled.
+    pub wanted_calls: u64,
+    /// Calls of all others.
+    pub filtered_calls: u64,
 }
 
 /// `struct jp_cgroup`: the key of a chosen cgroup in the filter's map.
@@ -159,30 +159,25 @@ pub struct Cgroup {
 /// `struct jp_member`: a record of the BPF program `members`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-struct Member {
-    id: u64,
-    tgid: u32,
-    hierarchy: u32,
-    wanted: u32,
+pub(super) struct MemberRecord {
+    pub(super) id: u64,
+    pub(super) tgid: u32,
+    pub(super) hierarchy: u32,
+    pub(super) wanted: u32,
     pad: u32,
 }
 
-const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<Member>() == 24);
+const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<MemberRecord>() == 24);
 const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
-const _: () = assert!(size_of::<Value>() == 32 && size_of::<ProbeControl>() == 16);
-const _: () = assert!(size_of::<Waiting>() == 72 && offset_of!(Waiting, tid) == 56);
+const _: () = assert!(size_of::<Value>() == 32 && size_of::<Waited>() == 48);
+const _: () = assert!(size_of::<WaitingRecord>() == 72 && offset_of!(WaitingRecord, tid) == 56);
+const _: () = assert!(
+    size_of::<SampleRecord>() == 120
+        && offset_of!(SampleRecord, key) == 24
+        && offset_of!(SampleRecord, comm) == 72
+);
 const _: () =
-    assert!(size_of::<Record>() == 112 && offset_of!(Record, key) == 24 && offset_of!(Record, comm) == 72);
-const _: () = assert!(size_of::<WaitControl>() == 32 && size_of::<Waited>() == 48);
-const _: () = assert!(size_of::<Counters>() == 64 && size_of::<Waits>() == 64);
-
-impl ProbeControl {
-    /// A sample for so many occurrences; 0: none. `call`: the number of the system call, if the probe takes one.
-    #[must_use]
-    pub fn new(period: u64, call: u32) -> ProbeControl {
-        ProbeControl { period, call, pad: 0 }
-    }
-}
+    assert!(size_of::<Counters>() == 72 && size_of::<Allocated>() == 32 && size_of::<IdleAddresses>() == 64);
 
 impl Cgroup {
     /// The key of a group.
@@ -190,16 +185,6 @@ impl Cgroup {
     pub fn of(group: GroupId) -> Cgroup {
         Cgroup { id: group.id, hierarchy: group.hierarchy.number().into(), pad: 0 }
     }
-}
-
-/// Parses the output of the BPF program `members`: a process, its group, and whether the process is wanted. Skips
-/// invalid records.
-pub(super) fn parse_members(bytes: &[u8]) -> impl Iterator<Item = (u32, GroupId, bool)> + '_ {
-    bytes.chunks_exact(size_of::<Member>()).filter_map(|bytes| {
-        let member = Member::read_from_bytes(bytes).ok()?;
-        let hierarchy = Hierarchy::numbered(member.hierarchy)?;
-        Some((member.tgid, GroupId { hierarchy, id: member.id }, member.wanted != 0))
-    })
 }
 
 impl Key {
@@ -214,6 +199,12 @@ impl Key {
 }
 
 impl Value {
+    /// Samples without waits.
+    #[cfg(test)]
+    pub(super) fn of_samples(count: u64) -> Value {
+        Value { count, ..Value::default() }
+    }
+
     /// The value as the other rooms use it.
     #[must_use]
     pub fn to_count(self) -> Count {
@@ -233,12 +224,6 @@ impl Counters {
             *sum += n;
         }
     }
-
-    /// Parses one CPU's bytes; `None` if they are too few.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Counters> {
-        Counters::read_from_prefix(bytes).ok().map(|(counters, _)| counters)
-    }
 }
 
 impl Waited {
@@ -249,6 +234,17 @@ impl Waited {
             *sum += ns;
         }
         self.untimed += untimed;
+    }
+}
+
+impl Allocated {
+    /// Adds the allocations of another CPU or window.
+    pub fn add(&mut self, other: &Allocated) {
+        let Allocated { wanted, filtered, wanted_calls, filtered_calls } = other;
+        self.wanted += wanted;
+        self.filtered += filtered;
+        self.wanted_calls += wanted_calls;
+        self.filtered_calls += filtered_calls;
     }
 }
 
@@ -271,12 +267,13 @@ fn end(code: u8) -> Option<StopReason> {
 /// not a record of this version, which only a BPF program of another build could cause.
 #[must_use]
 pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)> {
-    let (record, words) = Record::read_from_prefix(bytes).ok()?;
+    let (record, words) = SampleRecord::read_from_prefix(bytes).ok()?;
     let (kernel_words, user_words) = (usize::from(record.kernel_words), usize::from(record.user_words));
     if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
         return None;
     }
-    let (kernel, user) = words.split_at(8 * kernel_words);
+    let (kernel, words) = words.split_at(8 * kernel_words);
+    let (user, behind) = words.split_at(8 * user_words);
     let (leaf, end) = (leaf(record.leaf)?, end(record.end)?);
     let waiting = match end {
         StopReason::Unfinished => Some(waiting_thread(user)?),
@@ -284,7 +281,7 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)
     };
     let user = match &waiting {
         Some(waiting) => vec![first_frame(waiting, leaf)],
-        None => UserWord::parse(words_of(user).take(user_words))?,
+        None => UserWord::parse(words_of(user))?,
     };
     let name_len = record.comm.iter().position(|&b| b == 0).unwrap_or(record.comm.len());
     let stack = Stack {
@@ -298,8 +295,25 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)
         waiting: waiting.map(Box::new),
         lock: record.lock.lock(),
         waker: WakerId::new(record.waker),
+        object: AllocatedObject::of(record.object_class),
+        context: context(record.context, behind)?,
     };
     Some((stack, record.window))
+}
+
+/// The trace context with this number in `JP_CONTEXTS`; `behind`: the bytes behind the words of the stack.
+fn context(code: u32, behind: &[u8]) -> Option<ThreadContext> {
+    let span = || {
+        let (SpanWords { trace, span }, _) = SpanWords::read_from_prefix(behind).ok()?;
+        Some(ThreadContext::Span(SpanContext { trace: TraceId(trace), span: SpanId(span) }))
+    };
+    match code {
+        0 => Some(ThreadContext::None),
+        1 => span(),
+        2 => Some(ThreadContext::Idle),
+        3 => Some(ThreadContext::Unread),
+        _ => None,
+    }
 }
 
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -307,8 +321,8 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 fn waiting_thread(bytes: &[u8]) -> Option<StillWaiting> {
-    let (read, _) = Waiting::read_from_prefix(bytes).ok()?;
-    let Waiting { ip, sp, fp, ax, bx, r13, switches, tid, own_tid, i386 } = read;
+    let (read, _) = WaitingRecord::read_from_prefix(bytes).ok()?;
+    let WaitingRecord { ip, sp, fp, ax, bx, r13, switches, tid, own_tid, i386 } = read;
     let registers = SavedRegisters { ip, sp, fp, ax, bx, r13, i386: i386 != 0 };
     Some(StillWaiting { tid, own_tid, switches, registers })
 }
@@ -350,6 +364,9 @@ mod tests {
         let kinds = kinds.skip(1).map_while(LockRecord::lock);
         let kinds: Vec<String> = kinds.map(|lock| format!("{:?}", lock.kind).to_lowercase()).collect();
         assert_eq!(list("JP_LOCKS")[1..], kinds);
+        let of = |context| format!("{context:?}").split('(').next().unwrap().to_lowercase();
+        let contexts: Vec<String> = (0..).map_while(|code| context(code, &[0; 24])).map(of).collect();
+        assert_eq!(list("JP_CONTEXTS"), contexts);
         let leaves: Vec<String> = (0..).map_while(leaf).map(|l| format!("{l:?}").to_lowercase()).collect();
         assert_eq!(list("JP_LEAVES"), leaves);
     }
@@ -368,13 +385,14 @@ mod tests {
         use crate::unwind;
         for (name, here) in [
             ("JP_ABI_VERSION", u64::from(VERSION)),
+            ("JP_CONTEXT_WORDS", size_of::<SpanWords>() as u64 / 8),
             ("JP_WORD_TAG_SHIFT", TAG_SHIFT.into()),
             ("JP_STATE_SHIFT", STATE_SHIFT.into()),
             ("JP_WORD_RETURN", TAG_RETURN),
             ("JP_WORD_LEAF", TAG_LEAF),
             ("JP_WORD_INTERPRETED", TAG_INTERPRETED),
             ("JP_WORD_FOLLOWED", TAG_FOLLOWED),
-            ("JP_WAITS", Waits::default().0.len() as u64),
+            ("JP_WAITS", IdleAddresses::default().0.len() as u64),
             ("JP_PAGE_SIZE", unwind::PAGE as u64),
             ("JP_CHUNK_PAGES", unwind::CHUNK_PAGES.into()),
             ("JP_EVENT_SLOTS", DynamicEvent::AT_ONCE as u64),
@@ -390,7 +408,7 @@ mod tests {
     }
 
     fn record_bytes(kernel: &[u64], user: &[u64]) -> Vec<u8> {
-        let record = Record {
+        let record = SampleRecord {
             version: VERSION,
             leaf: 1,
             end: 0,
@@ -399,7 +417,7 @@ mod tests {
             window: 1,
             ktime: 42,
             comm: *b"java\0\0\0\0\0\0\0\0\0\0\0\0",
-            ..Record::default()
+            ..SampleRecord::default()
         };
         let mut bytes = record.as_bytes().to_vec();
         bytes.extend(kernel.iter().chain(user).flat_map(|w| w.to_ne_bytes()));
@@ -423,6 +441,24 @@ mod tests {
             stack.user,
             [UserWord::Leaf(0x1000), UserWord::Return(0x2000), UserWord::Followed(0x3000)]
         );
+    }
+
+    #[test]
+    fn the_ids_of_a_span_follow_the_words() {
+        let mut bytes = record_bytes(&[1], &[2]);
+        bytes[offset_of!(SampleRecord, context)] = 1;
+        let numbers = EventNumbers::default();
+        assert!(parse_record(&bytes, &numbers).is_none(), "the ids are missing");
+        bytes.extend(1..=24);
+        let (stack, _) = parse_record(&bytes, &numbers).expect("a good record");
+        let span = stack.context.span().expect("a span");
+        assert_eq!(
+            (span.trace.0[0], span.trace.0[15], span.span.0),
+            (1, 16, [17, 18, 19, 20, 21, 22, 23, 24])
+        );
+        assert_eq!((stack.kernel.len(), stack.user.len()), (1, 1));
+        bytes[offset_of!(SampleRecord, context)] = 9;
+        assert!(parse_record(&bytes, &numbers).is_none(), "no such context");
     }
 
     #[test]

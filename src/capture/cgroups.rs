@@ -4,10 +4,11 @@ use std::io::Read as _;
 
 use anyhow::Context;
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, ProgramMut};
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use super::abi::{self, Cgroup};
+use super::abi::{Cgroup, MemberRecord};
 use crate::process::group::{GroupId, MAX_LEVEL};
+use crate::process::hierarchy::Hierarchy;
 
 /// The cgroups to which a filter limits the samples.
 #[derive(Clone, Debug, Default)]
@@ -75,5 +76,16 @@ pub(super) fn members(program: &ProgramMut<'_>) -> anyhow::Result<Vec<Member>> {
     let mut iterator = Iter::new(&link).context("the iterator of tasks")?;
     let mut bytes = Vec::new();
     iterator.read_to_end(&mut bytes).context("reading the iterator of tasks")?;
-    Ok(abi::parse_members(&bytes).map(|(tgid, group, wanted)| Member { tgid, group, wanted }).collect())
+    Ok(parse_members(&bytes).collect())
+}
+
+/// Parses the output of the BPF program `members`: a process, its group, and whether the process is wanted. Skips
+/// invalid records.
+fn parse_members(bytes: &[u8]) -> impl Iterator<Item = Member> + '_ {
+    bytes.chunks_exact(size_of::<MemberRecord>()).filter_map(|bytes| {
+        let member = MemberRecord::read_from_bytes(bytes).ok()?;
+        let hierarchy = Hierarchy::numbered(member.hierarchy)?;
+        let group = GroupId { hierarchy, id: member.id };
+        Some(Member { tgid: member.tgid, group, wanted: member.wanted != 0 })
+    })
 }

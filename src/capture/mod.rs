@@ -4,9 +4,15 @@
 //! Depends on libbpf and perf events; knows neither symbols nor Java.
 
 pub mod abi;
+mod allocations;
+mod available;
 mod batch;
 mod cgroups;
+mod contexts;
+mod controls;
 mod denied;
+mod filter;
+mod idle_addresses;
 mod library;
 mod map;
 mod numbers;
@@ -18,25 +24,30 @@ mod probe_place;
 mod probes;
 pub mod program;
 mod programs;
+mod residents;
 pub mod sideband;
 mod skeleton;
 pub mod source;
 pub mod stats;
 pub mod switches;
 mod unwind;
-mod waits;
 pub mod window;
 
+pub use allocations::{
+    AllocationArguments, AllocationLink, AllocationProbes, AllocationSource, MAX_INTERVAL,
+};
 pub use cgroups::{CgroupMap, Cgroups, Member};
+pub use contexts::{BlockTable, ContextMap, ProgramAddresses, ThreadVariable};
 pub use denied::Denied;
+pub use filter::Filter;
+pub use idle_addresses::IdleAddressMap;
 pub use library::libbpf_version;
 pub use numbers::EventNumbers;
 pub use probe_place::FunctionPlace;
-pub use probes::Probes;
-pub use program::{Filter, Load};
-pub use source::{Elapsed, EventSource};
+pub use probes::ProbeSource;
+pub use program::Load;
+pub use source::{EventSource, ExpectedSamples};
 pub use stats::RunStats;
 pub use switches::{NoSwitchHook, SwitchHook};
 pub use unwind::UnwindMemory;
-pub use waits::WaitMap;
 pub use window::{Capture, Counted, Window};

@@ -1,5 +1,7 @@
 //! The numbers of events in the BPF program.
 
+use anyhow::Context as _;
+
 use crate::sample::{DynamicEvent, Event};
 
 /// The events of a run by number: those with numbers of their own, then the slots.
@@ -24,6 +26,11 @@ impl EventNumbers {
         fixed
             .or_else(|| Some(Event::FIXED.len() + self.slot(event)?))
             .and_then(|number| number.try_into().ok())
+    }
+
+    /// The key of an event in maps that have an entry for each event in each of two windows.
+    pub(super) fn key(&self, parity: u32, event: Event) -> anyhow::Result<u32> {
+        Ok(parity * Self::COUNT + self.number(event).context("an event without number")?)
     }
 
     /// The event with a number.

@@ -46,6 +46,35 @@ impl Online {
     }
 }
 
+/// The CPUs that a source samples.
+#[derive(Debug)]
+pub(super) struct SampledCpus {
+    /// Only these; `None`: all that are online.
+    chosen: Option<Vec<u32>>,
+    now: Vec<u32>,
+}
+
+impl SampledCpus {
+    /// The chosen CPUs, or all.
+    ///
+    /// # Errors
+    /// When a chosen CPU is not online: a [`Failure`] of the target.
+    pub(super) fn open(chosen: Option<Vec<u32>>) -> anyhow::Result<SampledCpus> {
+        let now = Online::open()?.chosen(chosen.as_deref())?;
+        Ok(SampledCpus { chosen, now })
+    }
+
+    /// Follows CPUs that went online or offline.
+    pub(super) fn follow(&mut self, online: &[u32]) {
+        self.now = among(online, self.chosen.as_deref());
+    }
+
+    /// Those that are sampled now.
+    pub(super) fn now(&self) -> Vec<u32> {
+        self.now.clone()
+    }
+}
+
 /// The CPUs of `online` that are chosen.
 pub(super) fn among(online: &[u32], chosen: Option<&[u32]>) -> Vec<u32> {
     online.iter().copied().filter(|cpu| chosen.is_none_or(|chosen| chosen.contains(cpu))).collect()

@@ -9,33 +9,33 @@ use anyhow::Context;
 
 use super::online::{Online, among};
 use super::perf_event::{self, EventReading, Liveness};
-use super::source::{Elapsed, EventSource, Stopped};
+use super::source::{EventSource, ExpectedSamples, Stopped};
 use crate::failure::Failure;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::unit::Expectation;
 use crate::sample::{Event, MonoNs};
 
 /// The perf events of one kind on all CPUs.
-pub struct PerCpu {
+pub struct PerfEventSource {
     event: Event,
     /// The BPF program that runs at each overflow.
     program: OwnedFd,
     period: u64,
     /// Sample only these CPUs; `None`: all.
     chosen: Option<Vec<u32>>,
-    events: BTreeMap<u32, Opened>,
+    events: BTreeMap<u32, CpuPerfEvent>,
     /// CPUs that are online without an open event, and since when.
     unsampled: BTreeMap<u32, MonoNs>,
     /// Expected samples of perf events that are closed, and of CPUs that were unsampled.
     closed_periods: u64,
 }
 
-struct Opened {
+struct CpuPerfEvent {
     fd: OwnedFd,
     pulse: Liveness,
 }
 
-impl PerCpu {
+impl PerfEventSource {
     /// Opens a stopped perf event on each CPU that is online (and chosen). `program` runs at each overflow.
     ///
     /// # Errors
@@ -45,10 +45,11 @@ impl PerCpu {
         period: u64,
         chosen: Option<Vec<u32>>,
         program: BorrowedFd<'_>,
-    ) -> anyhow::Result<PerCpu> {
+    ) -> anyhow::Result<PerfEventSource> {
         let program = program.try_clone_to_owned().context("the BPF program")?;
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::new());
-        let mut all = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
+        let mut all =
+            PerfEventSource { event, program, period, chosen, events, unsampled, closed_periods: 0 };
         for cpu in Online::open()?.chosen(all.chosen.as_deref())? {
             let opened = all.opened(cpu).map_err(|error| explained(event, cpu, error))?;
             all.events.insert(cpu, opened);
@@ -91,7 +92,7 @@ impl PerCpu {
     }
 
     /// Adds the count of an event that is about to be closed.
-    fn close(&mut self, opened: &Opened) {
+    fn close(&mut self, opened: &CpuPerfEvent) {
         // Stops the event first: a sample after the reading would exceed the expected number.
         let _ = perf_event::disable(opened.fd.as_fd());
         self.closed_periods +=
@@ -110,16 +111,16 @@ impl PerCpu {
     }
 
     /// Opens a stopped event.
-    fn opened(&self, cpu: u32) -> io::Result<Opened> {
+    fn opened(&self, cpu: u32) -> io::Result<CpuPerfEvent> {
         let mut attr = perf_event::attributes(self.event, self.period).ok_or(io::ErrorKind::InvalidInput)?;
         let number = i32::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         let fd = perf_event::open(&mut attr, -1, number)?;
         perf_event::set_bpf(fd.as_fd(), self.program.as_fd())?;
-        Ok(Opened { fd, pulse: Liveness::default() })
+        Ok(CpuPerfEvent { fd, pulse: Liveness::default() })
     }
 }
 
-impl EventSource for PerCpu {
+impl EventSource for PerfEventSource {
     fn event(&self) -> Event {
         self.event
     }
@@ -150,10 +151,10 @@ impl EventSource for PerCpu {
     /// whose event cannot be opened is tried again at the next call; until then its samples are missed, and the log has
     /// the reason.
     fn follow_hotplug(&mut self, online: &[u32]) {
-        let stays = |cpu: &u32, opened: &mut Opened| {
+        let stays = |cpu: &u32, opened: &mut CpuPerfEvent| {
             online.contains(cpu) && opened.pulse.has_advanced(opened.fd.as_fd())
         };
-        let gone: Vec<Opened> =
+        let gone: Vec<CpuPerfEvent> =
             self.events.extract_if(.., |cpu, opened| !stays(cpu, opened)).map(|(_, opened)| opened).collect();
         gone.iter().for_each(|opened| self.close(opened));
         let now = MonoNs::now();
@@ -202,7 +203,7 @@ impl EventSource for PerCpu {
         self.events.keys().copied().collect()
     }
 
-    fn elapsed(&self) -> anyhow::Result<Elapsed> {
+    fn elapsed(&self) -> anyhow::Result<ExpectedSamples> {
         let mut periods = self.closed_periods;
         for opened in self.events.values() {
             periods +=
@@ -210,7 +211,7 @@ impl EventSource for PerCpu {
         }
         let now = MonoNs::now();
         periods += self.unsampled.values().map(|since| self.expected_since(*since, now)).sum::<u64>();
-        Ok(Elapsed { periods, missed: 0 })
+        Ok(ExpectedSamples { periods, missed: 0 })
     }
 }
 
@@ -234,13 +235,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cpu_owes_that_cannot_be_sampled_stays_owed() {
+    fn expected_samples_of_unsampled_cpus_are_kept() {
         const AGO_NS: u64 = 10_000_000_000;
         let since = MonoNs(MonoNs::now().0.saturating_sub(AGO_NS));
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::from([(1, since)]));
         let program = io::stdin().as_fd().try_clone_to_owned().unwrap();
         let (event, period, chosen) = (Event::Cpu, 10_000_000, None);
-        let mut clock = PerCpu { event, program, period, chosen, events, unsampled, closed_periods: 0 };
+        let mut clock =
+            PerfEventSource { event, program, period, chosen, events, unsampled, closed_periods: 0 };
         let owed = (MonoNs::now().0 - since.0) / clock.period;
         assert!(owed > 0 && clock.elapsed().unwrap().periods >= owed);
         clock.set_period(100_000_000).unwrap_or_default();
@@ -250,11 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_counted_is_not_owed() {
+    fn uncounted_periods_are_not_expected() {
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::from([(1, MonoNs(0))]));
         let program = io::stdin().as_fd().try_clone_to_owned().unwrap();
         let (event, chosen) = (Event::PageFaults, None);
-        let faults = PerCpu { event, program, period: 10, chosen, events, unsampled, closed_periods: 7 };
+        let faults =
+            PerfEventSource { event, program, period: 10, chosen, events, unsampled, closed_periods: 7 };
         assert_eq!(faults.elapsed().unwrap().periods, 7);
         assert_eq!(faults.expected_by(EventReading { count: 99, enabled_ns: u64::MAX }), 9);
     }

@@ -1,6 +1,7 @@
 //! `perf_event_open` and the calls on its descriptors, which need `unsafe`.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -46,6 +47,30 @@ pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io
     }
     // SAFETY: the kernel has just created this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens the event of a uprobe at an offset of a file. The kernel runs a program of the event on all CPUs, in all processes
+/// or only in the process of `thread`, in all its threads; other processes then have no breakpoint. The event stays with the
+/// process when that executes another program, but not after the end of `thread`: the kernel compares the memory of both.
+/// `kind`: the kernel's number for uprobes. The call reads the instruction from the file.
+///
+/// # Errors
+/// The kernel's error.
+pub fn open_uprobe(kind: u32, path: &CStr, offset: u64, thread: Option<u32>) -> io::Result<OwnedFd> {
+    let mut attr = sys::bindings::perf_event_attr {
+        type_: kind,
+        size: u32::try_from(size_of::<sys::bindings::perf_event_attr>()).unwrap_or(0),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_3.uprobe_path = path.as_ptr().addr() as u64;
+    attr.__bindgen_anon_4.probe_offset = offset;
+    attr.set_disabled(1);
+    let (pid, cpu) = match thread {
+        Some(thread) => (i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?, -1),
+        None => (-1, 0),
+    };
+    // The kernel reads the path during the call, and `path` lives through it.
+    open(&mut attr, pid, cpu)
 }
 
 fn libc_flag(flag: u32) -> libc::c_ulong {
@@ -152,7 +177,7 @@ pub fn attributes(event: Event, period: u64) -> Option<sys::bindings::perf_event
         Event::MinorFaults => software(sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN),
         Event::MajorFaults => software(sys::bindings::PERF_COUNT_SW_PAGE_FAULTS_MAJ),
         Event::ContextSwitches => software(sys::bindings::PERF_COUNT_SW_CONTEXT_SWITCHES),
-        Event::Wait => return None,
+        Event::Wait | Event::Alloc | Event::Rss | Event::NativeAlloc => return None,
         Event::Dynamic(event) => match &event.description().origin {
             EventOrigin::Counter(Counter { class: CounterClass::Software, config }) => {
                 (sys::bindings::PERF_TYPE_SOFTWARE, *config)

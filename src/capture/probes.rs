@@ -4,12 +4,11 @@ use std::cell::Cell;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::Context;
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
-use zerocopy::IntoBytes as _;
+use libbpf_rs::Link;
 
-use super::abi::ProbeControl;
-use super::online::{Online, among};
-use super::source::{Elapsed, EventSource, Stopped};
+use super::controls::{ControlMap, EventControl};
+use super::online::SampledCpus;
+use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats;
 use crate::sample::Event;
 
@@ -17,15 +16,13 @@ use crate::sample::Event;
 pub(super) struct AttachedProbe {
     pub(super) program: OwnedFd,
     pub(super) _links: Vec<Link>,
-    /// The map of probes by slot.
-    pub(super) control: MapHandle,
-    pub(super) slot: usize,
+    pub(super) control: ControlMap,
     /// The number of the system call, if the probe takes one.
     pub(super) call: u32,
 }
 
 /// The program of a probe.
-pub struct Probes {
+pub struct ProbeSource {
     event: Event,
     attached: AttachedProbe,
     period: u64,
@@ -34,28 +31,23 @@ pub struct Probes {
     past: Cell<u64>,
     /// Samples that were missed before the last change of the period.
     missed: u64,
-    /// Only occurrences on these CPUs; `None`: on all.
-    chosen: Option<Vec<u32>>,
-    cpus: Vec<u32>,
+    cpus: SampledCpus,
 }
 
-impl Probes {
+impl ProbeSource {
     pub(super) fn new(
         event: Event,
         attached: AttachedProbe,
         period: u64,
         chosen: Option<Vec<u32>>,
-    ) -> anyhow::Result<Probes> {
-        let cpus = Online::open()?.chosen(chosen.as_deref())?;
-        Ok(Probes { event, attached, period, past: Cell::new(0), missed: 0, chosen, cpus })
+    ) -> anyhow::Result<ProbeSource> {
+        let cpus = SampledCpus::open(chosen)?;
+        Ok(ProbeSource { event, attached, period, past: Cell::new(0), missed: 0, cpus })
     }
 
     fn publish(&self, period: u64) -> anyhow::Result<()> {
-        let AttachedProbe { control, slot, call, .. } = &self.attached;
-        let slot = u32::try_from(*slot).context("a slot")?;
-        control
-            .update(&slot.to_ne_bytes(), ProbeControl::new(period, *call).as_bytes(), MapFlags::ANY)
-            .context("map of probes")
+        let AttachedProbe { control, call, .. } = &self.attached;
+        control.publish(EventControl { period, number: *call, noting: 0 })
     }
 
     fn skipped(&self) -> anyhow::Result<u64> {
@@ -63,7 +55,7 @@ impl Probes {
     }
 }
 
-impl EventSource for Probes {
+impl EventSource for ProbeSource {
     fn event(&self) -> Event {
         self.event
     }
@@ -83,7 +75,7 @@ impl EventSource for Probes {
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {
-        self.cpus = among(online, self.chosen.as_deref());
+        self.cpus.follow(online);
     }
 
     fn set_period(&mut self, period: u64) -> anyhow::Result<()> {
@@ -94,11 +86,11 @@ impl EventSource for Probes {
     }
 
     fn cpus(&self) -> Vec<u32> {
-        self.cpus.clone()
+        self.cpus.now()
     }
 
-    fn elapsed(&self) -> anyhow::Result<Elapsed> {
+    fn elapsed(&self) -> anyhow::Result<ExpectedSamples> {
         let skipped = self.skipped()?.saturating_sub(self.past.get());
-        Ok(Elapsed { periods: 0, missed: self.missed + skipped / self.period })
+        Ok(ExpectedSamples { periods: 0, missed: self.missed + skipped / self.period })
     }
 }

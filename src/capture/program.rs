@@ -7,22 +7,27 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use zerocopy::FromBytes as _;
+use zerocopy::FromBytes;
 
-use super::abi::{Counters, Key, Value, Waited};
-use super::cgroups::{CgroupMap, Cgroups, Member};
+use super::abi::{Allocated, Counters, Key, Value, Waited};
+use super::allocations::{AllocationProbes, AllocationSource};
+use super::available::KernelSupport;
+use super::cgroups::{CgroupMap, Member};
+use super::contexts::{self, ContextMap};
+use super::controls::ControlMap;
 use super::denied::Denied;
+use super::filter::Filter;
+use super::idle_addresses::IdleAddressMap;
 use super::library::log_messages;
 use super::map::{create, typed};
 use super::numbers::EventNumbers;
 use super::probe_place::{FunctionPlace, ProbePlace};
-use super::probes::{AttachedProbe, Probes};
+use super::probes::{AttachedProbe, ProbeSource};
 use super::programs;
-use super::skeleton::{ProfilerSkel, ProfilerSkelBuilder};
-use super::switches::{self, SwitchHook, Switches, WaitPrograms};
+use super::residents::RssSource;
+use super::skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
+use super::switches::{self, SwitchHook, WaitSource};
 use super::unwind::UnwindMemory;
-use super::waits::WaitMap;
-use crate::process::hierarchy::Hierarchy;
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 
@@ -33,35 +38,6 @@ const RING_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 
 /// `JP_NESTING`: how many programs can take a sample on one CPU at a time.
 const NESTING: u32 = 4;
-
-/// Which samples are wanted, and which of their frames.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Only these processes; empty: all.
-    pub tgids: Vec<u32>,
-    /// Also the descendants of `tgids`.
-    pub children: bool,
-    /// Only these threads; empty: all.
-    pub tids: Vec<u32>,
-    /// Only tasks in chosen cgroups and below them.
-    pub cgroups: Option<Cgroups>,
-    /// Only these CPUs; `None`: all.
-    pub cpus: Option<Vec<u32>>,
-    /// The cgroup hierarchy that identifies containers.
-    pub naming: Hierarchy,
-    /// The command that the profiler started: sampled although it is the profiler's child.
-    pub launched: Option<u32>,
-    /// Sample the profiler and its children too.
-    pub include_self: bool,
-    /// Count each thread by itself.
-    pub threads: bool,
-    /// Record user frames; without them all stacks end with `StopReason::NoUser`.
-    pub user: bool,
-    /// Record kernel frames; without them stacks have only their user part.
-    pub kernel: bool,
-    /// Record the stacks of threads and interrupts that end sampled waits.
-    pub wakers: bool,
-}
 
 /// The events to load, and the highest rate of samples, which determines the sizes of maps.
 #[derive(Clone, Debug)]
@@ -84,8 +60,7 @@ pub struct BpfProgram {
     numbers: EventNumbers,
     /// The program of each event that has a slot.
     slots: Vec<OwnedFd>,
-    /// `None` unless waits are sampled.
-    waits: Option<WaitPrograms>,
+    available: KernelSupport,
 }
 
 impl BpfProgram {
@@ -111,14 +86,9 @@ impl BpfProgram {
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
         let numbers = EventNumbers::of(&load.events);
-        let probes = load.events.iter().any(|event| matches!(event.origin(), Some(EventOrigin::Probe(_))));
-        open.maps.scratch.set_max_entries(scratch_slots(probes, waits))?;
-        if waits {
-            open.maps.thread_waits.set_max_entries(switches::room_for_threads())?;
-        }
-        let has_cpus = waits || probes;
-        if has_cpus {
-            open.maps.wanted_cpus.set_max_entries(u32::try_from(load.cpus)?)?;
+        let has_cpus = size_by_events(&mut open, load)?;
+        if filter.traces {
+            open.maps.context_places.set_max_entries(contexts::PLACES)?;
         }
 
         let mut seed = [0u8; 8];
@@ -132,18 +102,11 @@ impl BpfProgram {
             (config.cgroups, config.cgroup_levels) = (cgroups.hierarchies(), cgroups.levels());
         }
         open.progs.members.set_autoload(filter.cgroups.is_some());
-        let waits = if waits { Some(WaitPrograms::of(btf)?) } else { None };
-        programs::choose(&mut open, &load.events, &numbers, waits.as_ref());
+        let available = KernelSupport::of(&load.events, btf)?;
+        programs::choose(&mut open, &load.events, &numbers, &available);
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
-        config.switch_state = u8::from(waits.as_ref().is_some_and(|waits| waits.switch_state));
-        config.by_tgid = u8::from(!filter.tgids.is_empty());
-        config.by_cpu = u8::from(filter.cpus.is_some());
-        config.by_tid = u8::from(!filter.tids.is_empty());
-        config.children = u8::from(filter.children);
-        config.threads = u8::from(filter.threads);
-        config.user = u8::from(filter.user);
-        config.kernel = u8::from(filter.kernel);
-        config.wakers = u8::from(filter.wakers);
+        config.switch_state = u8::from(available.switches.as_ref().is_some_and(|switches| switches.state));
+        filter.configure(config);
 
         let mut skel = open.load().map_err(typed).context("loading the BPF program")?;
         let slots = programs::of_slots(skel.object_mut(), &numbers)?;
@@ -156,7 +119,7 @@ impl BpfProgram {
             events: load.events.clone(),
             numbers,
             slots,
-            waits,
+            available,
         };
         (0..2).try_for_each(|parity| program.publish(parity))?;
         for tgid in filter.tgids.iter().chain(&filter.launched) {
@@ -190,7 +153,7 @@ impl BpfProgram {
     pub fn fds(&self, event: Event) -> Vec<BorrowedFd<'_>> {
         match self.numbers.slot(event) {
             Some(slot) => vec![self.slots[slot].as_fd()],
-            None => programs::of_fixed(&self.skel, self.waits.as_ref(), event),
+            None => programs::of_fixed(&self.skel, &self.available, event),
         }
     }
 
@@ -205,7 +168,7 @@ impl BpfProgram {
         period: u64,
         functions: &[FunctionPlace],
         chosen: Option<Vec<u32>>,
-    ) -> anyhow::Result<Probes> {
+    ) -> anyhow::Result<ProbeSource> {
         let (Some(slot), Some(EventOrigin::Probe(probe))) = (self.numbers.slot(event), event.origin()) else {
             bail!("{} is not a probe", event.name());
         };
@@ -214,24 +177,25 @@ impl BpfProgram {
         log_messages();
         let place = ProbePlace::of(probe, functions)?;
         let attached = place.attach(&program)?;
-        let control = MapHandle::try_from(&self.skel.maps.probes).context("map of probes")?;
+        let control = self.control(event)?;
         let program = self.slots[slot].try_clone().context("a program of a probe")?;
-        let probe = AttachedProbe { program, _links: attached, control, slot, call: place.system_call() };
-        Probes::new(event, probe, period, chosen)
+        let probe = AttachedProbe { program, _links: attached, control, call: place.system_call() };
+        ProbeSource::new(event, probe, period, chosen)
     }
 
     /// Attaches the programs of waits, which begin with the source's start.
     ///
     /// # Errors
     /// When the kernel refuses to attach a program or the iterator.
-    pub fn switches(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<Switches> {
+    pub fn switches(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
         let programs = &self.skel.progs;
-        let waits = self.waits.as_ref().context("waits are not sampled")?;
-        let at_end = match (&waits.hook, waits.atomics) {
+        let KernelSupport { atomics, switches } = &self.available;
+        let hook = &switches.as_ref().context("waits are not sampled")?.hook;
+        let at_end = match (hook, atomics) {
             (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
             (SwitchHook::FinishSwitch(function), atomics) => {
                 let program =
-                    if atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
+                    if *atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
                 program.attach_kprobe(false, function).with_context(|| function.clone())
             }
         };
@@ -243,10 +207,44 @@ impl BpfProgram {
             programs.on_exec.attach().context("sched_process_exec")?,
             at_end?,
         ];
-        let unfinished = if waits.atomics { &programs.unfinished } else { &programs.unfinished_plain };
+        let unfinished = if *atomics { &programs.unfinished } else { &programs.unfinished_plain };
         let unfinished = unfinished.attach().context("the iterator of waits")?;
         let control = MapHandle::try_from(&self.skel.maps.wait_control).context("times of waits")?;
-        Switches::new(control, attached, unfinished, period, chosen)
+        WaitSource::new(control, attached, unfinished, period, chosen)
+    }
+
+    /// Attaches the programs of `rss`, which begin with the source's start.
+    ///
+    /// # Errors
+    /// When the kernel refuses to attach the program or the iterator.
+    pub fn residents(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<RssSource> {
+        RssSource::attach(&self.skel, self.control(Event::Rss)?, self.available.atomics, period, chosen)
+    }
+
+    /// The source of an event of allocations. Its programs are not attached to anything yet.
+    ///
+    /// # Errors
+    /// When the kernel has no uprobes.
+    pub fn allocations(
+        &self,
+        event: Event,
+        interval: u64,
+        chosen: Option<Vec<u32>>,
+    ) -> anyhow::Result<AllocationSource> {
+        AllocationSource::new(self.allocation_probes(event)?, self.control(event)?, interval, chosen)
+    }
+
+    /// The programs of an event of allocations, to attach them.
+    ///
+    /// # Errors
+    /// When the kernel has no uprobes.
+    pub fn allocation_probes(&self, event: Event) -> anyhow::Result<AllocationProbes> {
+        AllocationProbes::new(event, programs::of_allocations(&self.skel, event))
+    }
+
+    fn control(&self, event: Event) -> anyhow::Result<ControlMap> {
+        let number = self.numbers.number(event).context("an event without number")?;
+        ControlMap::new(&self.skel.maps.event_controls, number)
     }
 
     /// The events whose programs are loaded.
@@ -277,6 +275,15 @@ impl BpfProgram {
         Ok(UnwindMemory::new(handle(&maps.chunks)?, handle(&maps.spaces)?))
     }
 
+    /// The map of trace contexts, which is empty at first.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn contexts(&self) -> anyhow::Result<ContextMap> {
+        let map = MapHandle::try_from(&self.skel.maps.context_places).context("map of trace contexts")?;
+        Ok(ContextMap::new(map))
+    }
+
     /// The map of chosen cgroups, which can change while the program runs.
     ///
     /// # Errors
@@ -290,9 +297,9 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When no descriptor is left.
-    pub fn waits(&self) -> anyhow::Result<WaitMap> {
+    pub fn idle_addresses(&self) -> anyhow::Result<IdleAddressMap> {
         let map = MapHandle::try_from(&self.skel.maps.waits).context("map of waits")?;
-        Ok(WaitMap::new(map))
+        Ok(IdleAddressMap::new(map))
     }
 
     /// The groups of all processes, as the cgroup filter sees them; empty without a cgroup filter.
@@ -371,16 +378,9 @@ impl BpfProgram {
     /// # Errors
     /// When bpf(2) cannot read or reset the map of counters.
     pub fn take_counters(&self, parity: u32, event: Event) -> anyhow::Result<Counters> {
-        let number = self.numbers.number(event).context("an event without number")?;
-        let key = (parity * EventNumbers::COUNT + number).to_ne_bytes();
-        let map = &self.skel.maps.counters;
-        let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("counters")?.context("no counters")?;
         let mut sum = Counters::default();
-        for bytes in &per_cpu {
-            sum.add(&Counters::from_bytes(bytes).context("counters of another size")?);
-        }
-        let zeros = vec![vec![0u8; size_of::<Counters>()]; per_cpu.len()];
-        map.update_percpu(&key, &zeros, MapFlags::ANY).context("counters")?;
+        let key = self.numbers.key(parity, event)?;
+        take_per_cpu(&self.skel.maps.counters, key, "counters")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
 
@@ -389,16 +389,19 @@ impl BpfProgram {
     /// # Errors
     /// When the map cannot be read.
     pub fn take_waited(&self, parity: u32) -> anyhow::Result<Waited> {
-        let map = &self.skel.maps.waited;
-        let key = parity.to_ne_bytes();
-        let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context("waiting time")?.context("no sums")?;
         let mut sum = Waited::default();
-        for bytes in &per_cpu {
-            let (one, _) = Waited::read_from_prefix(bytes).ok().context("waiting time of another size")?;
-            sum.add(&one);
-        }
-        let zeros = vec![vec![0u8; size_of::<Waited>()]; per_cpu.len()];
-        map.update_percpu(&key, &zeros, MapFlags::ANY).context("waiting time")?;
+        take_per_cpu(&self.skel.maps.waited, parity, "waiting time")?.iter().for_each(|one| sum.add(one));
+        Ok(sum)
+    }
+
+    /// Takes what was allocated in a window that has ended, of an event of allocations, summed over CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn take_allocated(&self, parity: u32, event: Event) -> anyhow::Result<Allocated> {
+        let key = self.numbers.key(parity, event)?;
+        let mut sum = Allocated::default();
+        take_per_cpu(&self.skel.maps.allocated, key, "allocated bytes")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
 
@@ -412,13 +415,17 @@ impl BpfProgram {
         let scratch = cpus * u64::from(scratch.max_entries()) * u64::from(scratch.value_size());
         let waits = &self.skel.maps.thread_waits;
         let waits = u64::from(waits.max_entries()) * (u64::from(waits.value_size()) + 72);
+        let residents = &self.skel.maps.residents;
+        let residents = u64::from(residents.max_entries()) * (u64::from(residents.value_size()) + 72);
         let steps = u64::from(self.skel.maps.steps.max_entries() * self.skel.maps.steps.value_size());
         u64::from(self.skel.maps.stacks.max_entries())
             + counts
             + scratch
             + steps
             + waits
+            + residents
             + (16_384 + 4_096 + 8_192) * 80
+            + u64::from(self.skel.maps.context_places.max_entries()) * 120
     }
 
     /// The number of distinct stacks that the count map of a window can hold.
@@ -434,6 +441,28 @@ impl BpfProgram {
     }
 }
 
+/// Sets the sizes of maps that only some events need. Returns whether the program needs the map of wanted CPUs.
+fn size_by_events(open: &mut OpenProfilerSkel<'_>, load: &Load) -> anyhow::Result<bool> {
+    let [waits, rss] = [Event::Wait, Event::Rss].map(|event| load.events.contains(&event));
+    let is_probe = |event: &Event| event.allocates() || matches!(event.origin(), Some(EventOrigin::Probe(_)));
+    let probes = load.events.iter().any(is_probe);
+    open.maps.scratch.set_max_entries(scratch_slots(probes || rss, waits))?;
+    let native = load.events.contains(&Event::NativeAlloc);
+    let maps = &mut open.maps;
+    // Instead of a map that is not made, libbpf holds another descriptor.
+    maps.outer_calls.set_autocreate(native)?;
+    let by_thread =
+        [(waits, &mut maps.thread_waits), (rss, &mut maps.residents), (native, &mut maps.outer_calls)];
+    for (_, map) in by_thread.into_iter().filter(|(is_needed, _)| *is_needed) {
+        map.set_max_entries(switches::room_for_threads())?;
+    }
+    let has_cpus = waits || probes || rss;
+    if has_cpus {
+        open.maps.wanted_cpus.set_max_entries(u32::try_from(load.cpus)?)?;
+    }
+    Ok(has_cpus)
+}
+
 /// How many programs can take a sample on one CPU at a time. The kernel does not run two programs of perf events on one
 /// CPU at a time. Waits have a program at switches, which a tick can interrupt, and an iterator, which both can
 /// interrupt. A probe can interrupt all of these.
@@ -443,6 +472,18 @@ fn scratch_slots(probes: bool, waits: bool) -> u32 {
         (false, true) => 3,
         (false, false) => 1,
     }
+}
+
+/// Takes the values of all CPUs out of a map: they are zero afterwards.
+fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) -> anyhow::Result<Vec<T>> {
+    let key = key.to_ne_bytes();
+    let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context(what)?.context(what)?;
+    // The kernel rounds the size of a value up to words.
+    let values = per_cpu.iter().map(|bytes| T::read_from_prefix(bytes).ok().map(|(value, _)| value));
+    let values = values.collect::<Option<Vec<T>>>().with_context(|| format!("{what} of another size"))?;
+    let zeros = vec![vec![0u8; size_of::<T>()]; per_cpu.len()];
+    map.update_percpu(&key, &zeros, MapFlags::ANY).context(what)?;
+    Ok(values)
 }
 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).

@@ -6,9 +6,11 @@ use anyhow::Context;
 use libbpf_rs::skel::OpenSkel as _;
 use libbpf_rs::{Object, OpenProgramMut, ProgramMut};
 
+use super::allocations::AllocationArguments;
+use super::available::{AvailableSwitches, KernelSupport};
 use super::numbers::EventNumbers;
 use super::skeleton::{OpenProfilerSkel, ProfilerSkel};
-use super::switches::{SwitchHook, WaitPrograms};
+use super::switches::SwitchHook;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
 use crate::sample::{DynamicEvent, Event};
@@ -21,14 +23,14 @@ pub(super) fn choose(
     open: &mut OpenProfilerSkel<'_>,
     events: &[Event],
     numbers: &EventNumbers,
-    waits: Option<&WaitPrograms>,
+    available: &KernelSupport,
 ) {
     for event in Event::FIXED {
         for program in before_load(open, event) {
             program.set_autoload(events.contains(&event));
         }
     }
-    choose_wait_programs(open, waits);
+    choose_by_kernel(open, events, available);
     let wanted: Vec<String> =
         (0..).zip(numbers.slots()).filter_map(|(slot, event)| slot_name(*event, slot)).collect();
     let slots: Vec<String> = KINDS
@@ -61,27 +63,40 @@ fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
                 &mut programs.on_exec,
             ]
         }
+        Event::Alloc => vec![&mut programs.on_alloc, &mut programs.on_alloc_without_object],
+        Event::Rss => vec![&mut programs.note_residents],
+        Event::NativeAlloc => vec![
+            &mut programs.on_malloc,
+            &mut programs.on_calloc,
+            &mut programs.on_realloc,
+            &mut programs.on_reallocarray,
+            &mut programs.on_posix_memalign,
+            &mut programs.on_memalign,
+            &mut programs.on_valloc,
+        ],
         Event::Dynamic(_) => Vec::new(),
     }
 }
 
-/// Chooses the programs of waits that this kernel can run; `None`: none.
-fn choose_wait_programs(open: &mut OpenProfilerSkel<'_>, waits: Option<&WaitPrograms>) {
+/// Chooses the programs that come in several kinds: those of waits and of resident memory.
+fn choose_by_kernel(open: &mut OpenProfilerSkel<'_>, events: &[Event], available: &KernelSupport) {
     let programs = &mut open.progs;
-    let is = |wanted: fn(&WaitPrograms) -> bool| waits.is_some_and(wanted);
-    programs.on_sched_exit.set_autoload(is(|waits| waits.hook == SwitchHook::SchedExit));
-    programs.on_finish_switch.set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && waits.atomics));
-    programs
-        .on_finish_switch_plain
-        .set_autoload(is(|waits| waits.hook != SwitchHook::SchedExit && !waits.atomics));
-    programs.unfinished.set_autoload(is(|waits| waits.atomics));
-    programs.unfinished_plain.set_autoload(is(|waits| !waits.atomics));
+    let KernelSupport { atomics, switches } = available;
+    let (waits, rss) = (switches.is_some(), events.contains(&Event::Rss));
+    let by_tracepoint = switches.as_ref().is_some_and(|switches| switches.hook == SwitchHook::SchedExit);
+    programs.on_sched_exit.set_autoload(waits && by_tracepoint);
+    programs.on_finish_switch.set_autoload(waits && !by_tracepoint && *atomics);
+    programs.on_finish_switch_plain.set_autoload(waits && !by_tracepoint && !atomics);
+    programs.unfinished.set_autoload(waits && *atomics);
+    programs.unfinished_plain.set_autoload(waits && !atomics);
+    programs.on_rss.set_autoload(rss && *atomics);
+    programs.on_rss_plain.set_autoload(rss && !atomics);
 }
 
 /// The programs of an event with a number of its own.
 pub(super) fn of_fixed<'p>(
     skel: &'p ProfilerSkel<'_>,
-    waits: Option<&WaitPrograms>,
+    available: &KernelSupport,
     event: Event,
 ) -> Vec<BorrowedFd<'p>> {
     let programs = &skel.progs;
@@ -92,9 +107,9 @@ pub(super) fn of_fixed<'p>(
         Event::MajorFaults => vec![programs.on_major_faults.as_fd()],
         Event::ContextSwitches => vec![programs.on_context_switches.as_fd()],
         Event::Wait => {
-            let at_end = match waits {
-                Some(WaitPrograms { hook: SwitchHook::SchedExit, .. }) => &programs.on_sched_exit,
-                Some(WaitPrograms { atomics: true, .. }) => &programs.on_finish_switch,
+            let at_end = match &available.switches {
+                Some(AvailableSwitches { hook: SwitchHook::SchedExit, .. }) => &programs.on_sched_exit,
+                _ if available.atomics => &programs.on_finish_switch,
                 _ => &programs.on_finish_switch_plain,
             };
             let begins = [
@@ -106,7 +121,37 @@ pub(super) fn of_fixed<'p>(
             ];
             begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
         }
+        Event::Alloc | Event::NativeAlloc => {
+            of_allocations(skel, event).into_iter().map(|(_, program)| program).collect()
+        }
+        Event::Rss if available.atomics => vec![programs.on_rss.as_fd()],
+        Event::Rss => vec![programs.on_rss_plain.as_fd()],
         Event::Dynamic(_) => Vec::new(),
+    }
+}
+
+/// The programs of an event of allocations, by the arguments of the functions to which they are attached.
+pub(super) fn of_allocations<'p>(
+    skel: &'p ProfilerSkel<'_>,
+    event: Event,
+) -> Vec<(AllocationArguments, BorrowedFd<'p>)> {
+    use AllocationArguments::*;
+    let programs = &skel.progs;
+    match event {
+        Event::Alloc => vec![
+            (ClassObjectBytes, programs.on_alloc.as_fd()),
+            (ClassBytes, programs.on_alloc_without_object.as_fd()),
+        ],
+        Event::NativeAlloc => vec![
+            (Malloc, programs.on_malloc.as_fd()),
+            (Calloc, programs.on_calloc.as_fd()),
+            (Realloc, programs.on_realloc.as_fd()),
+            (Reallocarray, programs.on_reallocarray.as_fd()),
+            (PosixMemalign, programs.on_posix_memalign.as_fd()),
+            (Memalign, programs.on_memalign.as_fd()),
+            (Valloc, programs.on_valloc.as_fd()),
+        ],
+        _ => Vec::new(),
     }
 }
 

@@ -169,13 +169,13 @@ impl Sideband {
         }
     }
 
-    /// The number of records lost so far because a ring was full.
+    /// The number of records lost so far, because a ring was full or a record was invalid.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost
+        self.lost + self.bad
     }
 
-    /// The number of invalid records so far.
+    /// The number of invalid records among the lost ones.
     #[must_use]
     pub fn bad(&self) -> u64 {
         self.bad

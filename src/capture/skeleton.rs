@@ -17,4 +17,4 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/profiler.skel.rs"));
 }
 
-pub(super) use generated::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
+pub(super) use generated::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder, types};

@@ -4,7 +4,7 @@ use crate::sample::Event;
 
 /// What a source has counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Elapsed {
+pub struct ExpectedSamples {
     /// Whole periods: the number of expected samples. 0 of a source whose programs count them.
     pub periods: u64,
     /// Samples that such a source knows to be missing.
@@ -64,5 +64,5 @@ pub trait EventSource {
     ///
     /// # Errors
     /// When the count of one of the source's events cannot be read.
-    fn elapsed(&self) -> anyhow::Result<Elapsed>;
+    fn elapsed(&self) -> anyhow::Result<ExpectedSamples>;
 }

@@ -3,17 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _};
-use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Typedef};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle};
 use zerocopy::IntoBytes as _;
 
-use super::abi::WaitControl;
-use super::online::{Online, among};
-use super::source::{Elapsed, EventSource, Stopped};
+use super::controls::WaitControl;
+use super::online::SampledCpus;
+use super::source::{EventSource, ExpectedSamples, Stopped};
 use crate::sample::{Event, MonoNs};
 
 /// The least and the greatest number of threads whose waits can be measured at a time.
@@ -52,10 +49,10 @@ impl SwitchHook {
     pub fn find() -> Result<SwitchHook, NoSwitchHook> {
         let symbols = fs::File::open("/proc/kallsyms").map_err(|_| NoSwitchHook::NoSymbols)?;
         let has_kprobes = fs::exists("/sys/bus/event_source/devices/kprobe/type").unwrap_or(false);
-        SwitchHook::among(BufReader::with_capacity(1 << 16, symbols), has_kprobes)
+        SwitchHook::choose(BufReader::with_capacity(1 << 16, symbols), has_kprobes)
     }
 
-    fn among(symbols: impl BufRead, has_kprobes: bool) -> Result<SwitchHook, NoSwitchHook> {
+    fn choose(symbols: impl BufRead, has_kprobes: bool) -> Result<SwitchHook, NoSwitchHook> {
         let mut function = None;
         for line in symbols.lines() {
             let line = line.map_err(|_| NoSwitchHook::NoSymbols)?;
@@ -81,43 +78,6 @@ fn is_finish_switch(name: &str) -> bool {
     rest.is_empty() || number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// The programs of waits that a kernel can run.
-#[derive(Clone, Debug)]
-pub(super) struct WaitPrograms {
-    pub(super) hook: SwitchHook,
-    /// `sched_switch` has the thread's state as an argument.
-    pub(super) switch_state: bool,
-    /// BPF has atomic operations that return the old value.
-    pub(super) atomics: bool,
-}
-
-impl WaitPrograms {
-    /// Finds what this kernel has, by its symbols and its types (`btf`: a file of them).
-    pub(super) fn of(btf: Option<&PathBuf>) -> anyhow::Result<WaitPrograms> {
-        let hook = SwitchHook::find()?;
-        let types = btf.map_or_else(Btf::from_vmlinux, Btf::from_path).context("the kernel's types")?;
-        Ok(WaitPrograms { hook, switch_state: switch_has_state(&types), atomics: has_atomics(&types) })
-    }
-}
-
-/// Whether `sched_switch` has the state of the thread as its last argument (Linux 5.18 and backports).
-fn switch_has_state(btf: &Btf<'_>) -> bool {
-    let signature = || {
-        let name: Typedef<'_> = btf.type_by_name("btf_trace_sched_switch")?;
-        let pointer = Ptr::try_from(name.next_type()?).ok()?;
-        FuncProto::try_from(pointer.next_type()?).ok()
-    };
-    // The probe's own data, preempt, prev, next, and the state.
-    signature().is_some_and(|function| function.len() >= 5)
-}
-
-/// Whether BPF programs have atomic operations that return the old value: from 5.18 on, which has this helper too.
-fn has_atomics(btf: &Btf<'_>) -> bool {
-    let helpers: Option<Enum<'_>> = btf.type_by_name("bpf_func_id");
-    let name = |value: EnumMember<'_>| value.name.is_some_and(|name| name == "BPF_FUNC_copy_from_user_task");
-    helpers.is_some_and(|helpers| helpers.iter().any(name))
-}
-
 /// The number of threads on this host now; 0 if it is not known.
 pub(super) fn threads() -> u64 {
     fs::read_to_string("/proc/loadavg").ok().and_then(|text| threads_in(&text)).unwrap_or(0)
@@ -135,30 +95,28 @@ fn threads_in(loadavg: &str) -> Option<u64> {
 }
 
 /// The programs that measure and sample waits.
-pub struct Switches {
+pub struct WaitSource {
     control: MapHandle,
     /// Attached programs. They do nothing until `start`.
     _attached: Vec<Link>,
     /// The iterator over waits that are not over.
     unfinished: Link,
     times: std::cell::Cell<WaitControl>,
-    /// Only waits that end on these CPUs; `None`: on all.
-    chosen: Option<Vec<u32>>,
-    cpus: Vec<u32>,
+    cpus: SampledCpus,
 }
 
-impl Switches {
+impl WaitSource {
     pub(super) fn new(
         control: MapHandle,
         attached: Vec<Link>,
         unfinished: Link,
         period: u64,
         chosen: Option<Vec<u32>>,
-    ) -> anyhow::Result<Switches> {
+    ) -> anyhow::Result<WaitSource> {
         ensure!((1..=MAX_PERIOD).contains(&period), "a period of {period} ns of waiting time");
         let times = WaitControl { period, ..WaitControl::default() };
-        let cpus = Online::open()?.chosen(chosen.as_deref())?;
-        Ok(Switches { control, _attached: attached, unfinished, times: times.into(), chosen, cpus })
+        let cpus = SampledCpus::open(chosen)?;
+        Ok(WaitSource { control, _attached: attached, unfinished, times: times.into(), cpus })
     }
 
     fn publish(&self, times: WaitControl) -> anyhow::Result<()> {
@@ -177,7 +135,7 @@ impl Switches {
     }
 }
 
-impl EventSource for Switches {
+impl EventSource for WaitSource {
     fn event(&self) -> Event {
         Event::Wait
     }
@@ -206,7 +164,7 @@ impl EventSource for Switches {
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {
-        self.cpus = among(online, self.chosen.as_deref());
+        self.cpus.follow(online);
     }
 
     fn set_period(&mut self, period: u64) -> anyhow::Result<()> {
@@ -215,12 +173,12 @@ impl EventSource for Switches {
     }
 
     fn cpus(&self) -> Vec<u32> {
-        self.cpus.clone()
+        self.cpus.now()
     }
 
-    fn elapsed(&self) -> anyhow::Result<Elapsed> {
+    fn elapsed(&self) -> anyhow::Result<ExpectedSamples> {
         // Threads wait or do not: only the programs know how many samples there should be.
-        Ok(Elapsed::default())
+        Ok(ExpectedSamples::default())
     }
 }
 
@@ -234,7 +192,7 @@ mod tests {
                    0000000000000000 t finish_task_switch.isra.0.cold\n";
         let plain = "0000000000000000 t finish_task_switch\n0000000000000000 t finish_task_switchX\n";
         let new = format!("{old}0000000000000000 T __traceiter_sched_exit_tp\n");
-        let find = |symbols: &str, kprobes| SwitchHook::among(symbols.as_bytes(), kprobes);
+        let find = |symbols: &str, kprobes| SwitchHook::choose(symbols.as_bytes(), kprobes);
         let function = |name: &str| Ok(SwitchHook::FinishSwitch(name.to_owned()));
         assert_eq!(find(&new, false), Ok(SwitchHook::SchedExit));
         assert_eq!(find(old, true), function("finish_task_switch.isra.0"));

@@ -13,21 +13,22 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::abi::{self, Counters, Waited};
+use super::abi::{self, Allocated, Counters, Waited};
+use super::filter::Filter;
 use super::numbers::EventNumbers;
-use super::overflow::PerCpu;
+use super::overflow::PerfEventSource;
 use super::probe_place::FunctionPlace;
-use super::program::{BpfProgram, Filter, Load};
-use super::source::{Elapsed, EventSource, Stopped};
+use super::program::{BpfProgram, Load};
+use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
-use crate::sample::{Count, Event, Stack, StackKey};
+use crate::sample::{CountedStack, Event, Stack, StackKey};
 
 /// One window: its stacks with their counts, and the accounts of its samples.
 #[derive(Debug, Default)]
 pub struct Window {
     /// Distinct stacks, each with its count.
-    pub stacks: Vec<(Stack, Count)>,
+    pub stacks: Vec<CountedStack>,
     /// The accounts of each event, in the order of the options.
     pub events: Vec<Counted>,
 }
@@ -39,12 +40,16 @@ pub struct Counted {
     pub event: Event,
     /// Samples that were counted for a stack whose frames never arrived; they are lost for this reason.
     pub frameless: u64,
+    /// Samples that were counted under a key that names no event of this capture; they are lost for this reason.
+    pub misfiled: u64,
     /// The BPF program's counters, summed over CPUs.
     pub counters: Counters,
-    /// Sum of all counts, with `frameless`: `ticks = filtered + idle + kept + Σ lost`.
+    /// Sum of all counts, with `frameless` and `misfiled`: `ticks = filtered + idle + kept + Σ lost`.
     pub kept: u64,
     /// Waiting time by state, of the event `wait`.
     pub waited: Waited,
+    /// What was allocated, of events of allocations.
+    pub allocated: Allocated,
 }
 
 /// New stacks from the ring, by the parity of their window.
@@ -68,7 +73,7 @@ pub struct Capture {
 /// What [`Capture::prepare`] opens: events, filter, kernel types.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
-    /// The events to sample, each with its period: nanoseconds of CPU time, or a number of events.
+    /// The events to sample, each with its period: nanoseconds of CPU time, a number of events, or bytes.
     pub events: Vec<(Event, u64)>,
     /// Which samples are wanted.
     pub filter: Filter,
@@ -95,11 +100,15 @@ impl Capture {
         let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(match (event, event.origin()) {
                 (Event::Wait, _) => Box::new(program.switches(*period, chosen.clone())?),
+                (event, _) if event.allocates() => {
+                    Box::new(program.allocations(*event, *period, chosen.clone())?)
+                }
+                (Event::Rss, _) => Box::new(program.residents(*period, chosen.clone())?),
                 (_, Some(EventOrigin::Probe(_))) => {
                     let functions = options.functions.get(event).unwrap_or(&none);
                     Box::new(program.probe(*event, *period, functions, chosen.clone())?)
                 }
-                _ => Box::new(PerCpu::open(*event, *period, chosen.clone(), program.fd(*event))?),
+                _ => Box::new(PerfEventSource::open(*event, *period, chosen.clone(), program.fd(*event))?),
             })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
@@ -161,9 +170,9 @@ impl Capture {
             return Ok(false);
         }
         // Clears the wake-up before the ring is read, so that a later one is reported again.
-        let mut told =
+        let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-        epoll::wait(&self.woken, &mut told[..], Some(&Timespec::default()))
+        epoll::wait(&self.woken, &mut events[..], Some(&Timespec::default()))
             .context("waiting for the ring of stacks")?;
         self.ring.consume().context("reading the ring of stacks")?;
         Ok(true)
@@ -195,6 +204,9 @@ impl Capture {
         if let Some(of) = counted.iter_mut().find(|of| of.event == Event::Wait) {
             of.waited = self.program.take_waited(old)?;
         }
+        for of in counted.iter_mut().filter(|of| of.event.allocates()) {
+            of.allocated = self.program.take_allocated(old, of.event)?;
+        }
         Ok(assemble(arrived, counts, counted, self.program.numbers()))
     }
 
@@ -223,7 +235,7 @@ impl Capture {
     ///
     /// # Errors
     /// When a source cannot read its events.
-    pub fn elapsed(&self) -> anyhow::Result<Vec<Elapsed>> {
+    pub fn elapsed(&self) -> anyhow::Result<Vec<ExpectedSamples>> {
         self.sources.iter().map(|source| source.elapsed()).collect()
     }
 
@@ -253,9 +265,14 @@ fn rate(event: Event, period: u64) -> u64 {
     const WAITS: u64 = 4_000;
     /// Occurrences a second that a processor counts: its cycles.
     const CYCLES: u64 = 4_000_000_000;
+    /// Bytes a second that a busy program allocates.
+    const ALLOCATED: u64 = 4 << 30;
     match (event, event.origin()) {
         (Event::Cpu, _) => 1_000_000_000_u64.div_ceil(period),
         (Event::Wait, _) => WAITS,
+        (event, _) if event.allocates() => ALLOCATED.div_ceil(period).min(EVENTS),
+        // However many samples they are: the kernel changes its counts by many pages at a time.
+        (Event::Rss, _) => EVENTS,
         (_, Some(EventOrigin::Counter(counter))) if counter.is_hardware() => {
             CYCLES.div_ceil(period).min(EVENTS)
         }
@@ -278,14 +295,62 @@ fn assemble(
         kept.at = kept.at.min(at);
     }
     let mut window = Window { events, ..Window::default() };
+    let mut misfiled = 0;
     for (key, value) in counts {
-        let Some(key) = key.stack_key(numbers) else { continue };
-        let Some(of) = window.events.iter_mut().find(|of| of.event == key.event) else { continue };
+        let key = key.stack_key(numbers);
+        let of = key.and_then(|key| window.events.iter_mut().find(|of| of.event == key.event));
+        let (Some(key), Some(of)) = (key, of) else {
+            misfiled += value.count;
+            continue;
+        };
         of.kept += value.count;
         match by_key.remove(&key) {
-            Some(stack) => window.stacks.push((stack, value.to_count())),
+            Some(stack) => window.stacks.push(CountedStack { stack, count: value.to_count() }),
             None => of.frameless += value.count,
         }
     }
+    add_misfiled(&mut window.events, misfiled);
     window
+}
+
+/// Adds counts without a known event to the events whose counters say that counts are missing.
+fn add_misfiled(events: &mut [Counted], mut misfiled: u64) {
+    for of in &mut *events {
+        let Counters { ticks, filtered, idle, lost } = of.counters;
+        let found = filtered + idle + of.kept + lost.iter().sum::<u64>();
+        let missing = ticks.saturating_sub(found).min(misfiled);
+        of.kept += missing;
+        of.misfiled += missing;
+        misfiled -= missing;
+    }
+    // What no event misses is shown too: sums that do not match are a fault to report, and not to hide.
+    if let Some(first) = events.first_mut() {
+        first.kept += misfiled;
+        first.misfiled += misfiled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromBytes as _;
+
+    use super::*;
+
+    #[test]
+    fn a_count_without_a_known_event_is_lost_by_the_event_that_misses_it() {
+        let of = |event, ticks, filtered| {
+            let counters = Counters { ticks, filtered, ..Counters::default() };
+            Counted { event, counters, ..Counted::default() }
+        };
+        let events = || vec![of(Event::Cpu, 10, 10), of(Event::Wait, 12, 5)];
+        let numbers = EventNumbers::of(&[Event::Cpu, Event::Wait]);
+        // No event has this number, and no state either.
+        let key = abi::Key::read_from_bytes(&[0xff; size_of::<abi::Key>()]).unwrap();
+        let counts = |count| vec![(key, abi::Value::of_samples(count))];
+        let split = |window: &Window| -> Vec<(u64, u64, u64)> {
+            window.events.iter().map(|of| (of.misfiled, of.kept, of.frameless)).collect()
+        };
+        assert_eq!(split(&assemble(Vec::new(), counts(7), events(), &numbers)), [(0, 0, 0), (7, 7, 0)]);
+        assert_eq!(split(&assemble(Vec::new(), counts(9), events(), &numbers)), [(2, 2, 0), (7, 7, 0)]);
+    }
 }

@@ -9,11 +9,12 @@ use clap_complete::Shell;
 use super::choice::{JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
 use super::diff::options::DiffArgs;
+use super::event_list::ListForm;
 use super::events::{self, NamedEvents};
 use super::number;
 use super::picture::Picture;
 use crate::output::{FORMATS, Format};
-use crate::sample::{Event, ThreadState};
+use crate::sample::{Event, ThreadState, TraceId};
 
 /// The end of `--help`.
 const EXAMPLES: &str = "\
@@ -29,6 +30,8 @@ Examples:
     sudo jbpf-prof -o build.svg -- make -j8
   Watch a process in the browser while it runs:
     sudo jbpf-prof -p 4711 --serve 127.0.0.1:0
+  Watch on the terminal which functions run now:
+    sudo jbpf-prof top
   Write the picture and a file for 'go tool pprof':
     sudo jbpf-prof -d 30 -o cpu.svg -o cpu.pb.gz
   Find who causes page faults, one sample for 100 faults:
@@ -72,6 +75,8 @@ pub(super) struct Args {
 pub(super) enum Sub {
     /// Run continuously: keep profiles on disk, serve them over HTTP, push them to Pyroscope or OpenTelemetry.
     Daemon(Box<Daemon>),
+    /// Show on the terminal, each second, which functions, processes and containers use the machine now.
+    Top(Box<TopArgs>),
     /// Check the health of the daemon on this host: exit code 0 if healthy, 1 if not.
     Health {
         /// Read the address of the daemon from this settings file.
@@ -87,6 +92,9 @@ pub(super) enum Sub {
     Events {
         /// List only events whose name contains this text; * matches any text.
         pattern: Option<String>,
+        /// Write the list in this form.
+        #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+        format: ListForm,
     },
     /// Check the permissions and kernel features of this host; include the output in bug reports.
     Doctor,
@@ -108,6 +116,9 @@ pub(super) enum Sub {
         event: Option<String>,
         #[command(flatten)]
         waits: WaitChoice,
+        /// Keep only samples of this trace: 32 hexadecimal digits.
+        #[arg(long, value_name = "ID", help_heading = "Output")]
+        trace: Option<TraceId>,
         #[command(flatten)]
         picture: Picture,
     },
@@ -140,6 +151,9 @@ pub(super) enum Sub {
         /// Show only this event of the profile [default: all].
         #[arg(short, long, value_name = "NAME")]
         event: Option<String>,
+        /// Show only samples of this trace: 32 hexadecimal digits.
+        #[arg(long, value_name = "ID")]
+        trace: Option<TraceId>,
         /// Show only what this function calls; * matches any text.
         #[arg(long, value_name = "NAME")]
         caller: Option<String>,
@@ -149,15 +163,15 @@ pub(super) enum Sub {
     },
 }
 
-/// The main job.
+/// What is sampled, and how often: the same for a run and for `top`.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Record {
+pub(super) struct SampledArgs {
     /// Sample for this time: 30, 30s, 5m, 1h [default: until Ctrl-C].
     #[arg(short, long, value_name = "TIME", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(super) duration: Option<String>,
     /// Take this many samples a second on each CPU [default: 99].
     ///
-    /// For the events cpu and wait. Of wait, HZ samples are one second of waiting time of one thread.
+    /// For the events cpu and wait. For wait, a thread that waits for one second gets HZ samples.
     #[arg(
         short = 'F',
         long,
@@ -180,6 +194,9 @@ pub(super) struct Record {
         allow_negative_numbers = true
     )]
     pub(super) count: Option<u64>,
+    /// For the events alloc and native-alloc: take one sample for each SIZE of allocated bytes [default: 512KiB].
+    #[arg(long, value_name = "SIZE", value_parser = number::alloc_interval, help_heading = "Sampling")]
+    pub(super) alloc_interval: Option<u64>,
 
     #[arg(
         short,
@@ -259,6 +276,31 @@ pub(super) struct Record {
     /// Accepted and without effect: stacks are always recorded.
     #[arg(short = 'g', hide = true)]
     pub(super) call_graph: bool,
+}
+
+/// The command line of `top`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct TopArgs {
+    /// Show the samples of this last time: whole seconds, at most 60.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Page",
+        allow_negative_numbers = true
+    )]
+    pub(super) window: String,
+    #[command(flatten)]
+    pub(super) sampled: SampledArgs,
+    #[command(flatten)]
+    pub(super) host: HostArgs,
+}
+
+/// Arguments of the default command: record a profile.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Record {
+    #[command(flatten)]
+    pub(super) sampled: SampledArgs,
 
     #[arg(short, long, value_name = "FILE", help_heading = "Output", help = output_help())]
     pub(super) output: Vec<PathBuf>,
@@ -287,6 +329,15 @@ pub(super) struct Record {
     pub(super) exclude: Vec<String>,
     #[command(flatten)]
     pub(super) waits: WaitChoice,
+    /// Record the trace and the span that each thread works for, where programs publish them.
+    ///
+    /// Programs publish them by OpenTelemetry's OTEP 4947. pprof has the labels trace_id and span_id. With --trace, or with
+    /// 'convert --trace' later, only one trace is kept.
+    #[arg(long, help_heading = "Target", conflicts_with = "all_kernel")]
+    pub(super) trace_context: bool,
+    /// Keep only samples of this trace: 32 hexadecimal digits. Implies --trace-context.
+    #[arg(long, value_name = "ID", help_heading = "Output", conflicts_with = "all_kernel")]
+    pub(super) trace: Option<TraceId>,
     /// Write one more file for each container, FILE-CONTAINER.EXT.
     ///
     /// One further file has the processes that are in no container.
@@ -310,6 +361,27 @@ pub(super) struct Record {
     #[arg(long, help_heading = "Output")]
     pub(super) lines: bool,
 
+    #[command(flatten)]
+    pub(super) host: HostArgs,
+    /// Print neither progress nor report.
+    #[arg(short, long, help_heading = "Host")]
+    pub(super) quiet: bool,
+    /// Log what jbpf-prof does to standard error; -vv logs each window, too.
+    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host", conflicts_with = "quiet")]
+    pub(super) verbose: u8,
+    /// Set the log level; -v is info, -vv is debug.
+    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Host", conflicts_with = "verbose")]
+    pub(super) log_level: Option<LogLevel>,
+
+    /// Start this command and profile it and its descendants from the first instruction.
+    #[arg(last = true, value_name = "CMD",
+        conflicts_with_all = ["pid", "tid", "cgroup", "container", "pod", "namespace"])]
+    pub(super) launch: Vec<OsString>,
+}
+
+/// Where names come from on this host: the same for a run and for `top`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct HostArgs {
     /// Choose the source of Java names.
     ///
     /// auto attaches the agent to each profiled JVM, and reads the memory of JVMs that refuse the agent. agent only
@@ -337,20 +409,6 @@ pub(super) struct Record {
     /// Read the names of containers and pods from the node's file system mounted here.
     #[arg(long, value_name = "DIR", default_value = "/", help_heading = "Host")]
     pub(super) node_root: PathBuf,
-    /// Print neither progress nor report.
-    #[arg(short, long, help_heading = "Host")]
-    pub(super) quiet: bool,
-    /// Log what jbpf-prof does to standard error; -vv logs each window, too.
-    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Host", conflicts_with = "quiet")]
-    pub(super) verbose: u8,
-    /// Set the log level; -v is info, -vv is debug.
-    #[arg(long, value_enum, value_name = "LEVEL", help_heading = "Host", conflicts_with = "verbose")]
-    pub(super) log_level: Option<LogLevel>,
-
-    /// Start this command and profile it and its descendants from the first instruction.
-    #[arg(last = true, value_name = "CMD",
-        conflicts_with_all = ["pid", "tid", "cgroup", "container", "pod", "namespace"])]
-    pub(super) launch: Vec<OsString>,
 }
 
 /// The extensions of formats, for people: `.a, .b or .c`.
@@ -363,7 +421,7 @@ fn extensions(which: impl Fn(&Format) -> bool) -> String {
     }
 }
 
-/// What `--output` says of itself: the formats are those that there are.
+/// The help of `--output`, with all extensions of `FORMATS`.
 fn output_help() -> String {
     format!(
         "Write the profile to this file (repeatable): {} by its extension, - for standard output \
@@ -382,7 +440,7 @@ fn show_help() -> String {
 
 fn format_help() -> String {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.extension()).collect();
-    format!("Write this format, whatever the extension of the file: {}", names.join(", "))
+    format!("Write this format, regardless of the file's extension: {}", names.join(", "))
 }
 
 /// Which waits are kept.
@@ -406,12 +464,12 @@ fn state_help() -> String {
     format!("Keep only samples of threads in these states (comma-separated): {names}")
 }
 
-/// `--report`.
+/// The form of the run report: the value of `--report`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Report {
-    /// For people.
+    /// A text for people.
     Text,
-    /// For programs.
+    /// A document for programs.
     Json,
     /// No report.
     None,

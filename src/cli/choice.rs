@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::session;
 
-/// `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LogLevel {
@@ -27,7 +26,6 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// `--java`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum JavaChoice {

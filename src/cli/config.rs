@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use log::LevelFilter;
 
-use super::args::{Record, Report, WaitChoice};
+use super::args::{HostArgs, Record, Report, SampledArgs, WaitChoice};
 use super::events::distinct;
 use super::picture::Picture;
 use crate::capture::switches::MAX_PERIOD;
@@ -19,9 +19,9 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
 use crate::sample::unit::Unit;
-use crate::sample::{Event, ThreadState};
+use crate::sample::{Event, ThreadState, TraceId};
 use crate::serve::run::ServeConfig;
-use crate::session::{Refused, Settings, Target};
+use crate::session::{PermanentRefusals, Settings, Target};
 use crate::waits::WaitFilter;
 use crate::waits::filter::UnknownName;
 
@@ -52,6 +52,8 @@ pub struct RecordConfig {
     pub exclude: Vec<Glob>,
     /// Keep only samples with one of these states and reasons.
     pub waits: WaitFilter,
+    /// Keep only samples of this trace.
+    pub trace: Option<TraceId>,
     /// The form of the report.
     pub report: Report,
     /// Also write a file for each container.
@@ -76,20 +78,24 @@ struct Outputs {
 impl RecordConfig {
     pub(super) fn new(record: &Record) -> Result<RecordConfig, Failure> {
         let mut warnings = Vec::new();
-        let events = events(record)?;
-        let rate = rate(record, &events, &mut warnings)?;
-        let groups = groups(record, &mut warnings)?;
+        let sampled = settings(&record.sampled, &record.host, &record.launch, &mut warnings)?;
+        let events: Vec<Event> = sampled.events.iter().map(|(event, _)| *event).collect();
         let outputs = outputs(record)?;
         let look = look(&record.picture)?;
         let needs =
             |what: fn(&Needs) -> bool| outputs.targets.iter().any(|target| what(&target.format.needs));
         let is_served = record.serve.is_some();
-        let needs = Needs {
+        let settings = Settings {
+            // The log and the progress bar would overwrite each other.
+            progress: !record.quiet && log_level(record) == LevelFilter::Off,
+            per_thread: record.per_thread || is_served || needs(|needs| needs.threads),
             seconds: is_served || needs(|needs| needs.seconds),
-            threads: is_served || needs(|needs| needs.threads),
+            raw_threads: record.raw_threads,
+            raw_names: record.raw_names,
+            trace_context: record.trace_context || record.trace.is_some(),
+            ..sampled
         };
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect();
-        let settings = settings(record.clone(), groups, &events, rate, needs)?;
         Ok(RecordConfig {
             outputs: outputs.targets,
             report_to_stderr: outputs.with_stdout
@@ -98,6 +104,7 @@ impl RecordConfig {
             include: globs(&record.include),
             exclude: globs(&record.exclude),
             waits: sampled_waits(&record.waits, &events)?,
+            trace: record.trace,
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
             lines: record.lines,
@@ -109,47 +116,54 @@ impl RecordConfig {
     }
 }
 
-fn settings(
-    record: Record,
-    groups: Option<Selection>,
-    events: &[Event],
-    Rate { requested_hz, period_ns }: Rate,
-    needs: Needs,
+/// The settings of what is sampled; what the output needs beside it is off.
+pub(super) fn settings(
+    sampled: &SampledArgs,
+    host: &HostArgs,
+    launch: &[OsString],
+    warnings: &mut Vec<String>,
 ) -> Result<Settings, Failure> {
-    // The log and the progress bar would overwrite each other.
-    let progress = !record.quiet && log_level(&record) == LevelFilter::Off;
-    let duration = record.duration.as_deref().map(|d| duration("--duration", d)).transpose()?;
+    let events = events(sampled)?;
+    let Rate { requested_hz, period_ns } = rate(sampled, &events, warnings)?;
+    let target = match groups(sampled, host, warnings)? {
+        Some(selection) => Target::Groups(selection),
+        None => target(&sampled.pid, &sampled.tid, launch)?,
+    };
+    if events.contains(&Event::NativeAlloc) && matches!(target, Target::All) {
+        return Err(Failure::usage(
+            "native-alloc needs a target, because each malloc of a process takes about a microsecond more: choose processes \
+             with --pid, --cgroup, --container, --pod or -- CMD",
+        ));
+    }
     Ok(Settings {
         binary: PathBuf::from(OWN_BINARY),
-        children: record.children,
-        cpus: record.cpu.as_deref().map(cpus).transpose()?,
-        events: events.iter().map(|event| (*event, period(*event, record.count, period_ns))).collect(),
+        children: sampled.children,
+        cpus: sampled.cpu.as_deref().map(cpus).transpose()?,
+        events: events.iter().map(|event| (*event, period(*event, sampled, period_ns))).collect(),
         requested_hz,
         part: None,
-        duration,
-        user: !record.all_kernel,
-        kernel: !record.all_user,
-        idle: record.idle,
-        idle_frames: record.idle_frame,
-        wakers: record.wakers,
-        include_self: record.include_self,
-        per_thread: record.per_thread || needs.threads,
-        seconds: needs.seconds,
-        raw_threads: record.raw_threads,
-        raw_names: record.raw_names,
-        java: record.java.into(),
+        duration: sampled.duration.as_deref().map(|d| duration("--duration", d)).transpose()?,
+        user: !sampled.all_kernel,
+        kernel: !sampled.all_user,
+        idle: sampled.idle,
+        idle_frames: sampled.idle_frame.clone(),
+        wakers: sampled.wakers,
+        trace_context: false,
+        include_self: sampled.include_self,
+        per_thread: false,
+        seconds: false,
+        raw_threads: false,
+        raw_names: false,
+        java: host.java.into(),
         agent_for: Vec::new(),
-        refused: Refused::default(),
+        refused: PermanentRefusals::default(),
         attach_at_once: ATTACH_AT_ONCE,
-        attach_timeout: self::duration("--attach-timeout", &record.attach_timeout)?,
-        force_attach: record.force_attach,
-        btf: record.btf_path.map(btf).transpose()?,
-        progress,
-        target: match groups {
-            Some(selection) => Target::Groups(selection),
-            None => target(record.pid, record.tid, record.launch)?,
-        },
-        node: Node::at(record.node_root),
+        attach_timeout: duration("--attach-timeout", &host.attach_timeout)?,
+        force_attach: host.force_attach,
+        btf: host.btf_path.as_deref().map(btf).transpose()?,
+        progress: false,
+        target,
+        node: Node::at(&host.node_root),
     })
 }
 
@@ -191,11 +205,28 @@ fn log_level(record: &Record) -> LevelFilter {
 
 /// The sampled events, each once. `--frequency` is for time. `--count` is for counted events, or for time without
 /// those.
-fn events(record: &Record) -> Result<Vec<Event>, Failure> {
-    let events = distinct(&record.event).map_err(|why| Failure::usage(format!("--event: {why}")))?;
-    let counted = events.iter().find(|event| event.unit() != Unit::Nanoseconds);
+fn events(sampled: &SampledArgs) -> Result<Vec<Event>, Failure> {
+    let events = distinct(&sampled.event).map_err(|why| Failure::usage(format!("--event: {why}")))?;
+    let allocates = events.iter().find(|event| event.allocates()).map(|event| event.name());
+    if sampled.alloc_interval.is_some() && allocates.is_none() {
+        return Err(Failure::usage(
+            "--alloc-interval applies to the events alloc and native-alloc; add one of them to --event",
+        ));
+    }
+    if let Some(name) = allocates.filter(|_| sampled.all_kernel) {
+        return Err(Failure::usage(format!("--all-kernel: the event {name} has frames of processes only")));
+    }
+    let no_others = events.iter().all(|event| event.allocates());
+    if let Some(name) =
+        allocates.filter(|_| no_others && (sampled.frequency.is_some() || sampled.count.is_some()))
+    {
+        return Err(Failure::usage(format!(
+            "--frequency and --count do not apply to {name}; use --alloc-interval"
+        )));
+    }
+    let counted = events.iter().find(|event| is_counted(**event));
     let is_time = events.iter().any(|event| event.unit() == Unit::Nanoseconds);
-    match (record.frequency, record.count, counted) {
+    match (sampled.frequency, sampled.count, counted) {
         (Some(_), Some(_), None) => Err(Failure::usage("--frequency and --count: use only one of them")),
         (Some(_), _, Some(event)) if !is_time => Err(Failure::usage(format!(
             "--frequency applies to the events cpu and wait; for {0} use --count N, which samples each Nth of the {0}",
@@ -208,9 +239,18 @@ fn events(record: &Record) -> Result<Vec<Event>, Failure> {
     }
 }
 
-/// What one sample stands for: nanoseconds, or a number of occurrences.
-fn period(event: Event, count: Option<u64>, period_ns: u64) -> u64 {
-    if event.unit() == Unit::Nanoseconds { period_ns } else { count.unwrap_or(event.usual_period()) }
+/// What one sample stands for: nanoseconds, a number of occurrences, or bytes.
+fn period(event: Event, sampled: &SampledArgs, period_ns: u64) -> u64 {
+    match event {
+        Event::Cpu | Event::Wait => period_ns,
+        event if event.allocates() => sampled.alloc_interval.unwrap_or(event.usual_period()),
+        _ => sampled.count.unwrap_or(event.usual_period()),
+    }
+}
+
+/// Whether `--count` says how many occurrences, or bytes, of the event have a sample.
+fn is_counted(event: Event) -> bool {
+    !matches!(event, Event::Cpu | Event::Wait) && !event.allocates()
 }
 
 /// The requested rate, and the resulting period in nanoseconds.
@@ -220,9 +260,8 @@ struct Rate {
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result<Rate, Failure> {
-    if let Some(count) = record.count.filter(|_| events.iter().all(|event| event.unit() == Unit::Nanoseconds))
-    {
+fn rate(sampled: &SampledArgs, events: &[Event], warnings: &mut Vec<String>) -> Result<Rate, Failure> {
+    if let Some(count) = sampled.count.filter(|_| !events.iter().any(|event| is_counted(*event))) {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
         if events.contains(&Event::Wait) && count > MAX_PERIOD {
             return Err(Failure::usage(format!(
@@ -243,7 +282,7 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
             count => Ok(Rate { requested_hz: 1e9 / count as f64, period_ns: count }),
         };
     }
-    let requested = record.frequency.unwrap_or(DEFAULT_RATE);
+    let requested = sampled.frequency.unwrap_or(DEFAULT_RATE);
     let mut rate = requested;
     if rate == 0 {
         return Err(Failure::usage("--frequency 0: use at least 1 sample a second"));
@@ -263,7 +302,7 @@ fn rate(record: &Record, events: &[Event], warnings: &mut Vec<String>) -> Result
     Ok(Rate { requested_hz: requested as f64, period_ns: 1_000_000_000 / rate })
 }
 
-fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Target, Failure> {
+fn target(pids: &[u32], tids: &[u32], launch: &[OsString]) -> Result<Target, Failure> {
     let exists = |what: &str, id: u32| {
         if id != 0 && Path::new(&format!("/proc/{id}")).exists() {
             return Ok(());
@@ -273,21 +312,25 @@ fn target(pids: Vec<u32>, tids: Vec<u32>, launch: Vec<OsString>) -> Result<Targe
     pids.iter().try_for_each(|&pid| exists("process", pid))?;
     tids.iter().try_for_each(|&tid| exists("thread", tid))?;
     Ok(match (pids, tids, launch) {
-        (_, _, launch) if !launch.is_empty() => Target::Launch(launch),
-        (pids, _, _) if !pids.is_empty() => Target::Pids(pids),
-        (_, tids, _) if !tids.is_empty() => Target::Tids(tids),
+        (_, _, [_, ..]) => Target::Launch(launch.to_vec()),
+        ([_, ..], _, _) => Target::Pids(pids.to_vec()),
+        (_, [_, ..], _) => Target::Tids(tids.to_vec()),
         _ => Target::All,
     })
 }
 
 /// The chosen cgroups, if there are any. Each must exist.
-fn groups(record: &Record, warnings: &mut Vec<String>) -> Result<Option<Selection>, Failure> {
+fn groups(
+    sampled: &SampledArgs,
+    host: &HostArgs,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Selection>, Failure> {
     let selection = Selection {
-        paths: record.cgroup.clone(),
-        containers: record.container.clone(),
-        pods: record.pod.clone(),
-        namespaces: record.namespace.clone(),
-        node: Node::at(&record.node_root),
+        paths: sampled.cgroup.clone(),
+        containers: sampled.container.clone(),
+        pods: sampled.pod.clone(),
+        namespaces: sampled.namespace.clone(),
+        node: Node::at(&host.node_root),
     };
     if selection.paths.is_empty() && !selection.is_by_name() {
         return Ok(None);
@@ -403,13 +446,13 @@ fn cpus(text: &str) -> Result<Vec<u32>, Failure> {
 }
 
 /// Checks that only root can have written the file, because libbpf trusts its contents.
-fn btf(path: PathBuf) -> Result<PathBuf, Failure> {
+fn btf(path: &Path) -> Result<PathBuf, Failure> {
     let refused = |why: String| Failure::host(format!("--btf-path {}: {why}", path.display()));
-    let meta = std::fs::metadata(&path).map_err(|e| refused(e.to_string()))?;
+    let meta = std::fs::metadata(path).map_err(|e| refused(e.to_string()))?;
     if !meta.is_file() || meta.uid() != 0 || meta.mode() & 0o022 != 0 {
-        return Err(refused("must be a regular file of root that nobody else can write".into()));
+        return Err(refused("must be a regular file that root owns and no other user can write".into()));
     }
-    Ok(path)
+    Ok(path.to_owned())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub fn journal_priority(level: Level) -> &'static str {
 /// Characters of a line after the time.
 const MAX_LINE: usize = 1000;
 
-static LINES: Lines = Lines { began: OnceLock::new() };
+static LINES: LineLogger = LineLogger { began: OnceLock::new() };
 
 /// Starts the log. Each line begins with the seconds since this call, and control characters are replaced.
 pub fn begin(level: LevelFilter) {
@@ -47,11 +47,11 @@ pub fn set_level(level: LevelFilter) {
     log::set_max_level(level);
 }
 
-struct Lines {
+struct LineLogger {
     began: OnceLock<Instant>,
 }
 
-impl Log for Lines {
+impl Log for LineLogger {
     /// Only lines of jbpf-prof itself: users cannot act on those of libraries.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("jbpf_prof")

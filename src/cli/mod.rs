@@ -15,9 +15,11 @@ mod number;
 mod pages;
 mod picture;
 mod serve;
+pub mod top;
 mod version;
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -33,6 +35,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::report::{ShowOptions, ShownTable, width_of};
 use crate::output::{Look, OutputTarget};
 use crate::profile::filter::Glob;
+use crate::sample::TraceId;
 use crate::serve::Address;
 use crate::waits::WaitFilter;
 
@@ -42,7 +45,7 @@ pub enum Command {
     /// Record one profile (no subcommand).
     Record(Box<RecordConfig>),
     /// `daemon`: record profiles without an end.
-    Daemon(Box<daemon::Job>),
+    Daemon(Box<daemon::DaemonCommand>),
     /// `health`: ask a daemon for its health.
     Health {
         /// Where the daemon serves its health: its address of metrics, or else that of profiles.
@@ -54,6 +57,8 @@ pub enum Command {
     Events {
         /// A part of a name, or a pattern with `*`.
         pattern: Option<String>,
+        /// For people or for programs.
+        form: event_list::ListForm,
     },
     /// `jvms`: list the JVMs of this host.
     Jvms,
@@ -76,6 +81,8 @@ pub enum Command {
         event: Option<String>,
         /// Which samples are converted.
         waits: WaitFilter,
+        /// The only trace whose samples are converted; `None`: all samples.
+        trace: Option<TraceId>,
     },
     /// `completions`: print a completion script.
     Completions(Shell),
@@ -84,15 +91,19 @@ pub enum Command {
         /// An existing directory.
         directory: PathBuf,
     },
-    /// `diff`: compare profiles.
+    /// `diff`: show which functions changed between two versions.
     Diff(Box<diff::DiffConfig>),
+    /// `top`: show on the terminal where time goes now.
+    Top(Box<top::TopConfig>),
     /// `show`: print a profile as a table or tree.
     Show {
         /// The profile to read.
         input: PathBuf,
         /// The only event to show; `None`: all.
         event: Option<String>,
-        /// What to print.
+        /// The only trace to show; `None`: all samples.
+        trace: Option<TraceId>,
+        /// The table to print, its depth and its width.
         options: ShowOptions,
     },
 }
@@ -115,34 +126,38 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     match args.command {
         None => RecordConfig::new(&args.record).map(|config| Command::Record(Box::new(config))),
         Some(args::Sub::Daemon(daemon)) => {
-            daemon::Job::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
+            daemon::DaemonCommand::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
         }
         Some(args::Sub::Health { config, ready }) => {
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
         }
         Some(args::Sub::Jvms) => Ok(Command::Jvms),
-        Some(args::Sub::Events { pattern }) => Ok(Command::Events { pattern }),
+        Some(args::Sub::Events { pattern, format }) => Ok(Command::Events { pattern, form: format }),
         Some(args::Sub::Doctor) => Ok(Command::Doctor),
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
-        Some(args::Sub::Convert { input, output, format, event, waits, picture }) => {
+        Some(args::Sub::Convert { input, output, format, event, waits, trace, picture }) => {
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
             let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
-            Ok(Command::Convert { input, output, look, event, waits })
+            Ok(Command::Convert { input, output, look, event, waits, trace })
         }
         Some(args::Sub::Diff(args)) => {
             diff::DiffConfig::new(&args).map(|config| Command::Diff(Box::new(config)))
         }
+        Some(args::Sub::Top(args)) => top::TopConfig::new(&args).map(|config| Command::Top(Box::new(config))),
         Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
         Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
-        Some(args::Sub::Show { input, flat: _, tree, lines, event, caller, depth }) => {
+        Some(args::Sub::Show { input, flat: _, tree, lines, event, trace, caller, depth }) => {
             let table = match (tree, lines) {
                 (true, _) => ShownTable::Tree,
                 (false, true) => ShownTable::Lines,
                 (false, false) => ShownTable::Flat,
             };
             let caller = caller.as_deref().map(Glob::new);
-            let options = ShowOptions { table, caller, depth, width: width_of(std::io::stdout()) };
-            Ok(Command::Show { input, event, options })
+            let out = std::io::stdout();
+            // Programs that read the output search for names.
+            let width = if out.is_terminal() { width_of(out) } else { ShowOptions::WHOLE };
+            let options = ShowOptions { table, caller, depth, width };
+            Ok(Command::Show { input, event, trace, options })
         }
     }
 }
@@ -199,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_told_apart() {
+    fn targets_are_parsed() {
         let own = std::process::id();
         let pids = config(&format!("-p {own},1 -p {own} -o -")).settings.target;
         assert!(matches!(&pids, Target::Pids(pids) if pids.contains(&1) && pids.contains(&own)), "{pids:?}");

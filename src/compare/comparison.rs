@@ -2,10 +2,9 @@
 
 use super::blocks::NoiseBasis;
 use super::counts::BlockCounts;
-use super::dispersion::{Dispersion, DispersionPrior};
-use super::distributions::{MANY, quantile, two_sided};
+use super::dispersion::{Dispersion, DispersionPrior, MeasuredDispersion};
 use super::pair::{ProfilePair, Side};
-use super::share::{Scale, Share, discoveries};
+use super::share::{Hypothesis, Scale, Share, discoveries};
 
 /// Functions with a smaller share of both sides, in points, are not compared.
 const LEAST_POINTS: f64 = 0.1;
@@ -161,7 +160,7 @@ impl Comparison {
             Some(work) => Scale::of_work(blocks, [work.before / units[0], work.after / units[1]]),
         };
         let all = scale.share(blocks, whole);
-        let tests = Tests {
+        let tests = TestSetup {
             scale_to_percent: 100.0 / all.rates[0],
             least: options.least(),
             basis: blocks.basis,
@@ -186,7 +185,7 @@ impl Comparison {
                 .then(a.symbol.cmp(&b.symbol))
         });
         let whole = options.per.is_some().then(|| {
-            let mut change = tests.change(&all, tests.alone(&all));
+            let mut change = tests.change(&all, &tests.alone(&all));
             change.is_significant = change.p.is_some_and(|p| p <= level);
             change.is_finding = change.is_significant && change.points().abs() >= options.threshold;
             change
@@ -233,7 +232,7 @@ fn units(pair: &ProfilePair) -> Result<[f64; 2], CompareError> {
 }
 
 /// What all tests of a comparison have in common.
-struct Tests {
+struct TestSetup {
     /// From a rate to percent of the whole before.
     scale_to_percent: f64,
     /// The smallest share to test, in percent.
@@ -242,23 +241,29 @@ struct Tests {
     degrees: f64,
 }
 
-impl Tests {
+impl TestSetup {
     /// The changes of functions, each with its own samples and its total.
     fn changes(&self, shares: &[[Share; 2]], level: f64, threshold: f64) -> Vec<[ShareChange; 2]> {
-        let is_tested = |share: &&Share| self.is_tested(share);
-        let measured: Vec<f64> =
-            shares.iter().flatten().filter(is_tested).map(|share| share.dispersion).collect();
+        // A function that calls nothing has one share, which must not count twice.
+        let different = |[itself, total]: &[Share; 2]| [Some(*total), (itself != total).then_some(*itself)];
+        let measured = shares.iter().flat_map(different).flatten().filter(|share| self.is_tested(share));
+        let measured: Vec<MeasuredDispersion> = measured.map(|share| share.dispersion).collect();
         let prior = DispersionPrior::of(&measured, self.degrees);
         let dispersion = |share: &Share| match self.basis {
             NoiseBasis::Assumed => self.alone(share),
-            _ => prior.moderate(share.dispersion, self.degrees),
+            _ => prior.moderate(share.dispersion),
         };
         let mut changes: Vec<[ShareChange; 2]> = shares
             .iter()
-            .map(|pair| pair.each_ref().map(|share| self.change(share, dispersion(share))))
+            .map(|pair| pair.each_ref().map(|share| self.change(share, &dispersion(share))))
             .collect();
-        let p: Vec<f64> = changes.iter().flatten().filter_map(|change| change.p).collect();
-        let found = discoveries(&p, level);
+        // A change of a point is a tenth of a function of 10 %, and all of a function of 1 %.
+        let hypothesis = |(change, share): (&ShareChange, &Share)| {
+            Some(Hypothesis { p: change.p?, weight: share.dispersion.leverage })
+        };
+        let hypotheses: Vec<Hypothesis> =
+            changes.iter().flatten().zip(shares.iter().flatten()).filter_map(hypothesis).collect();
+        let found = discoveries(&hypotheses, level);
         for (change, found) in changes.iter_mut().flatten().filter(|change| change.p.is_some()).zip(found) {
             change.is_significant = found;
             change.is_finding = found && change.points().abs() >= threshold;
@@ -274,16 +279,16 @@ impl Tests {
     /// The dispersion of a share by itself.
     fn alone(&self, share: &Share) -> Dispersion {
         match self.basis {
-            NoiseBasis::Assumed => Dispersion { factor: NoiseBasis::DESIGN_FACTOR, degrees: MANY },
-            _ => Dispersion { factor: share.dispersion.max(1.0), degrees: self.degrees },
+            NoiseBasis::Assumed => Dispersion::known(NoiseBasis::DESIGN_FACTOR),
+            _ => DispersionPrior::of(&[share.dispersion], self.degrees).moderate(share.dispersion),
         }
     }
 
-    fn change(&self, share: &Share, dispersion: Dispersion) -> ShareChange {
+    fn change(&self, share: &Share, dispersion: &Dispersion) -> ShareChange {
         let [before, after] = share.rates.map(|rate| rate * self.scale_to_percent);
-        let error = (share.variance * dispersion.factor).sqrt() * self.scale_to_percent;
-        let p = self.is_tested(share).then(|| two_sided((after - before) / error, dispersion.degrees));
-        let interval = error * quantile(OUTSIDE_INTERVAL, dispersion.degrees);
+        let error = share.variance.sqrt() * self.scale_to_percent;
+        let p = self.is_tested(share).then(|| dispersion.two_sided((after - before) / error));
+        let interval = error * dispersion.quantile(OUTSIDE_INTERVAL);
         ShareChange { before, after, interval, p, is_significant: false, is_finding: false }
     }
 }

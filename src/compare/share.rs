@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::blocks::Blocks;
+use super::dispersion::MeasuredDispersion;
 use super::pair::Side;
 
 /// What counts are divided by.
@@ -20,8 +21,7 @@ pub(super) struct Share {
     pub(super) rates: [f64; 2],
     /// The variance of the difference, if the samples were independent and nothing had changed.
     pub(super) variance: f64,
-    /// The measured variance between blocks divided by that of independent samples.
-    pub(super) dispersion: f64,
+    pub(super) dispersion: MeasuredDispersion,
 }
 
 impl Scale {
@@ -70,7 +70,11 @@ impl Scale {
                 degrees += own;
             }
         }
-        let dispersion = if degrees > 0.0 { dispersion / degrees } else { 1.0 };
+        let factor = if degrees > 0.0 { dispersion / degrees } else { 1.0 };
+        // The variance of the number of independent samples in a block: a share of 95 % varies as little as one of 5 %.
+        let size = (sizes[0] + sizes[1]) / blocks.len() as f64;
+        let leverage = self.independent(common, 1.0) * size;
+        let dispersion = MeasuredDispersion { factor, leverage };
         Share { rates: [sums[0] / sizes[0], sums[1] / sizes[1]], variance, dispersion }
     }
 
@@ -95,10 +99,22 @@ impl Scale {
     }
 }
 
-/// Which of these probabilities are findings, so that on average at most a part `level` of all findings is false: the
-/// procedure of Benjamini and Hochberg (Controlling the False Discovery Rate, 1995).
-pub(super) fn discoveries(probabilities: &[f64], level: f64) -> Vec<bool> {
-    let mut sorted = probabilities.to_vec();
+/// A share that may have changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Hypothesis {
+    /// The probability of such a difference if nothing changed.
+    pub(super) p: f64,
+    /// How plausible a change of that size is, beside the other hypotheses. It must not depend on the difference.
+    pub(super) weight: f64,
+}
+
+/// Which of the hypotheses are findings, so that on average at most a part `level` of all findings is false: the
+/// procedure of Benjamini and Hochberg (Controlling the False Discovery Rate, 1995), with the weights of Genovese, Roeder
+/// and Wasserman (False Discovery Control with p-Value Weighting, 2006).
+pub(super) fn discoveries(hypotheses: &[Hypothesis], level: f64) -> Vec<bool> {
+    let mean = hypotheses.iter().map(|one| one.weight).sum::<f64>() / hypotheses.len() as f64;
+    let probabilities: Vec<f64> = hypotheses.iter().map(|one| one.p * mean / one.weight).collect();
+    let mut sorted = probabilities.clone();
     sorted.sort_by(f64::total_cmp);
     let number = sorted.len() as f64;
     let limit = sorted.iter().enumerate().rev().find(|(at, p)| **p <= level * (*at as f64 + 1.0) / number);
@@ -108,7 +124,11 @@ pub(super) fn discoveries(probabilities: &[f64], level: f64) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::discoveries;
+    use super::{Hypothesis, discoveries};
+
+    fn equal(probabilities: &[f64]) -> Vec<Hypothesis> {
+        probabilities.iter().map(|p| Hypothesis { p: *p, weight: 3.0 }).collect()
+    }
 
     /// The example of the paper: of 15 tests, the four smallest probabilities are findings at 5 %.
     #[test]
@@ -117,10 +137,17 @@ mod tests {
             0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719,
             0.6528, 0.7590, 1.0,
         ];
-        let found = discoveries(&paper, 0.05);
+        let found = discoveries(&equal(&paper), 0.05);
         assert_eq!(found.iter().filter(|found| **found).count(), 4);
         assert!(found[..4].iter().all(|found| *found));
         assert_eq!(discoveries(&[], 0.05), [false; 0]);
-        assert_eq!(discoveries(&[0.9, 0.8], 0.05), [false, false]);
+        assert_eq!(discoveries(&equal(&[0.9, 0.8]), 0.05), [false, false]);
+    }
+
+    #[test]
+    fn a_plausible_change_needs_less_evidence_than_others() {
+        let [large, small] = [9.0, 1.0].map(|weight| Hypothesis { p: 0.04, weight });
+        assert_eq!(discoveries(&[large, small], 0.05), [true, false]);
+        assert_eq!(discoveries(&equal(&[0.04, 0.06]), 0.05), [false, false]);
     }
 }

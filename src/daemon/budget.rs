@@ -29,7 +29,7 @@ pub struct BudgetLimits {
 
 /// The decision at the end of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct RateDecision {
     /// A new rate in ticks per second.
     pub(super) rate: Option<f64>,
     /// Whether to evict caches.
@@ -78,7 +78,7 @@ impl BudgetUse {
 
     /// Decides at the end of a window: `now` and own CPU time in seconds, own memory in bytes. A rate is judged only
     /// after it has been in force for [`OVER_S`].
-    pub(super) fn judge(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> Verdict {
+    pub(super) fn judge(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> RateDecision {
         let started = *self.started.get_or_insert(now + START_S);
         if now >= started {
             self.points.retain(|&(at, _)| at >= started);
@@ -95,11 +95,11 @@ impl BudgetUse {
         let &(then, before) = &self.points[0];
         let span = now - then;
         if span <= 0.0 {
-            return Verdict { rate: None, evict };
+            return RateDecision { rate: None, evict };
         }
         self.share = (cpu - before) / (span * f64::from(cpus.max(1)));
         if now < started || span < OVER_S {
-            return Verdict { rate: None, evict };
+            return RateDecision { rate: None, evict };
         }
         let next = if self.share > self.limits.cpu {
             let least = LEAST_HZ.min(self.wanted_hz);
@@ -114,7 +114,7 @@ impl BudgetUse {
             self.hz = next;
             self.points.clear();
         }
-        Verdict { rate, evict }
+        RateDecision { rate, evict }
     }
 }
 

@@ -24,6 +24,8 @@ pub struct DaemonConfig {
     pub idle_frames: Vec<String>,
     /// Record the stacks that end sampled waits.
     pub wakers: bool,
+    /// Samples have the trace and the span that their threads worked for.
+    pub trace_context: bool,
     /// Number of events that one sample stands for, for all events but `cpu`.
     pub one_in: u64,
     /// Length of a window in whole seconds.
@@ -71,7 +73,6 @@ impl DaemonConfig {
             ("api", self.api != new.api),
             ("token-file", self.token_file != new.token_file),
             ("concurrent-profiles", self.concurrent_profiles != new.concurrent_profiles),
-            ("sinks", self.sinks != new.sinks),
             ("kubelet", kubelet(self) != kubelet(&new)),
         ];
         // The kubelet's client fills the list of pods of the old rule.
@@ -82,6 +83,7 @@ impl DaemonConfig {
             events: new.events,
             idle_frames: new.idle_frames,
             wakers: new.wakers,
+            trace_context: new.trace_context,
             one_in: new.one_in,
             budget: new.budget,
             kill_switch: new.kill_switch,
@@ -89,16 +91,17 @@ impl DaemonConfig {
             agent_for: others.chain(of_kubelet).collect(),
             attach_timeout: new.attach_timeout,
             store: new.store,
+            sinks: new.sinks,
             ..self.clone()
         };
         fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Whether a session with these settings is as one with the others: the limits of the store and the kill switch
-    /// change no session.
+    /// Whether a session with these settings is as one with the others: the limits of the store, the kill switch and the
+    /// sinks change no session.
     pub(super) fn samples_like(&self, other: &DaemonConfig) -> bool {
-        let DaemonConfig { store, kill_switch, .. } = other.clone();
-        DaemonConfig { store, kill_switch, ..self.clone() } == *other
+        let DaemonConfig { store, kill_switch, sinks, .. } = other.clone();
+        DaemonConfig { store, kill_switch, sinks, ..self.clone() } == *other
     }
 }
 
@@ -107,10 +110,10 @@ mod tests {
     use super::*;
     use crate::daemon::{Auth, StoreLimits, Trust};
     use crate::profile::filter::Glob;
-    use crate::session::OptedIn;
+    use crate::session::OptedInPods;
 
     fn config() -> DaemonConfig {
-        let opted_in = OptedIn::default();
+        let opted_in = OptedInPods::default();
         let kubelet = KubeletConfig {
             url: "https://n:10250".to_owned(),
             auth: Auth::None,
@@ -124,6 +127,7 @@ mod tests {
             events: vec![Event::Cpu],
             idle_frames: Vec::new(),
             wakers: false,
+            trace_context: false,
             one_in: 1000,
             window_s: 10,
             budget: budget::BudgetLimits { cpu: 0.005, memory: 1 << 27 },
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_changes_what_it_can_and_names_the_rest() {
+    fn a_reload_applies_changes_and_lists_the_others() {
         let mut running = config();
         // A reading makes a list of pods of its own, which no client of the kubelet fills.
         let same = config();

@@ -7,13 +7,20 @@ use std::path::Path;
 
 use anyhow::Context;
 
-/// Lists the files with an extension (which begins with a dot): the name before the extension, and the size in bytes.
+/// A file of the directory.
+pub(super) struct StoredFile {
+    /// The name before the extension.
+    pub(super) stem: String,
+    pub(super) bytes: u64,
+}
+
+/// Lists the files with an extension, which begins with a dot.
 /// Creates the directory if necessary and removes temporary files of a killed daemon; other files stay. `what` names
 /// the files in errors.
 ///
 /// # Errors
 /// One sentence: the directory and what is wrong with it.
-pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Result<Vec<(String, u64)>> {
+pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Result<Vec<StoredFile>> {
     make_private(directory)?;
     let said = || format!("cannot store {what} in {}", directory.display());
     let mut files = Vec::new();
@@ -25,7 +32,8 @@ pub(super) fn files(directory: &Path, extension: &str, what: &str) -> anyhow::Re
             // A file that cannot be removed only takes space.
             let _ = fs::remove_file(entry.path());
         } else if let Some(stem) = name.strip_suffix(extension) {
-            files.push((stem.to_owned(), entry.metadata().map_or(0, |meta| meta.len())));
+            let bytes = entry.metadata().map_or(0, |meta| meta.len());
+            files.push(StoredFile { stem: stem.to_owned(), bytes });
         }
     }
     Ok(files)

@@ -36,7 +36,8 @@ pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
     let (head, body) = answer.split_once("\r\n\r\n").with_context(said)?;
     let body = clean(body.trim().as_bytes(), 500);
     if head.split(' ').nth(1) != Some("200") {
-        bail!("the daemon at {address} is not healthy: {body}");
+        let state = if ready { "ready" } else { "healthy" };
+        bail!("the daemon at {address} is not {state}: {body}");
     }
     Ok(body)
 }

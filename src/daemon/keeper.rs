@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::budget::{self, BudgetUse, Verdict};
+use super::budget::{self, BudgetUse, RateDecision};
 use super::http;
-use super::state::{Phase, State};
-use super::window::{PackedWindow, Span, now_ms};
+use super::state::{DaemonState, Phase};
+use super::window::{PackedWindow, now_ms};
 use crate::output::{Look, page};
 use crate::serve::feed::{FeedChange, event};
 use crate::session::{Control, Outcome};
@@ -21,7 +21,7 @@ use crate::session::{Control, Outcome};
 const WAITING: usize = 16;
 
 /// Messages to the keeper.
-enum News {
+enum KeeperMessage {
     /// A session starts, with its control, the limits of the budget and the configured rate.
     Begun {
         control: Control,
@@ -33,45 +33,46 @@ enum News {
 }
 
 /// The sending side of the keeper's queue.
-pub(super) struct Desk {
-    send: SyncSender<News>,
-    state: Arc<State>,
+pub(super) struct WindowQueue {
+    send: SyncSender<KeeperMessage>,
+    state: Arc<DaemonState>,
 }
 
-impl Desk {
-    /// Starts the thread, which ends when the desk is dropped.
+impl WindowQueue {
+    /// Starts the keeper's thread. The thread ends when the queue is dropped.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(super) fn open(
-        state: &Arc<State>,
+        state: &Arc<DaemonState>,
         limits: budget::BudgetLimits,
         hz: f64,
-    ) -> anyhow::Result<(Desk, JoinHandle<()>)> {
-        let (send, news) = sync_channel(WAITING);
+    ) -> anyhow::Result<(WindowQueue, JoinHandle<()>)> {
+        let (send, messages) = sync_channel(WAITING);
         let budget = BudgetUse::new(limits, hz);
         state.metrics().hz = hz;
-        let mut keeper = Keeper { state: Arc::clone(state), budget, control: None, began: Instant::now() };
+        let mut keeper =
+            Keeper { state: Arc::clone(state), budget, control: None, began: Instant::now(), windows: 0 };
         let thread = std::thread::Builder::new()
             .name("keeper".into())
-            .spawn(move || keeper.run(&news))
+            .spawn(move || keeper.run(&messages))
             .context("starting the keeper's thread")?;
-        Ok((Desk { send, state: Arc::clone(state) }, thread))
+        Ok((WindowQueue { send, state: Arc::clone(state) }, thread))
     }
 
-    pub(super) fn begun(&self, control: Control, limits: budget::BudgetLimits, hz: f64) {
+    pub(super) fn send_session_start(&self, control: Control, limits: budget::BudgetLimits, hz: f64) {
         // Sending cannot fail: the keeper runs until this sender is dropped.
-        let _ = self.send.send(News::Begun { control, limits, hz });
+        let _ = self.send.send(KeeperMessage::Begun { control, limits, hz });
     }
 
-    pub(super) fn ended(&self) {
-        let _ = self.send.send(News::Ended);
+    pub(super) fn send_session_end(&self) {
+        let _ = self.send.send(KeeperMessage::Ended);
     }
 
-    /// Hands over a window without blocking; drops it if the queue is full.
-    pub(super) fn hand(&self, outcome: Outcome) {
+    /// Sends a window to the keeper without blocking; drops the window if the queue is full.
+    pub(super) fn send_window(&self, outcome: Outcome) {
         self.state.enter(Phase::Sampling);
-        if let Err(TrySendError::Full(_)) = self.send.try_send(News::Window(Box::new(outcome))) {
+        if let Err(TrySendError::Full(_)) = self.send.try_send(KeeperMessage::Window(Box::new(outcome))) {
             log::warn!("a profile is dropped: {WAITING} others wait for the disk");
             self.state.metrics().skipped += 1;
         }
@@ -79,17 +80,19 @@ impl Desk {
 }
 
 struct Keeper {
-    state: Arc<State>,
+    state: Arc<DaemonState>,
     budget: BudgetUse,
     control: Option<Control>,
     began: Instant,
+    /// Windows so far. Their numbers order them, because the clock may be set back.
+    windows: u64,
 }
 
 impl Keeper {
-    fn run(&mut self, news: &Receiver<News>) {
-        while let Ok(news) = news.recv() {
-            match news {
-                News::Begun { control, limits, hz } => {
+    fn run(&mut self, messages: &Receiver<KeeperMessage>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                KeeperMessage::Begun { control, limits, hz } => {
                     if self.budget.is_of(limits, hz) {
                         self.budget.restart();
                     } else {
@@ -99,11 +102,11 @@ impl Keeper {
                     control.set_period(period_ns(self.budget.hz()));
                     self.control = Some(control);
                 }
-                News::Ended => {
+                KeeperMessage::Ended => {
                     self.control = None;
                     self.state.metrics().session_ended();
                 }
-                News::Window(outcome) => self.window(&outcome),
+                KeeperMessage::Window(outcome) => self.window(&outcome),
             }
         }
     }
@@ -112,33 +115,31 @@ impl Keeper {
         self.judge(outcome);
         match PackedWindow::pack(&outcome.profile, outcome.ended) {
             Ok(window) => {
-                let stored = self.state.store.as_ref().map(|store| store.add(&window, now_ms()));
-                let span = stored.unwrap_or(Ok(window.span)).unwrap_or_else(|error| {
+                self.windows += 1;
+                let stored =
+                    self.state.store.as_ref().map(|store| store.add(&window, self.windows, now_ms()));
+                if let Some(Err(error)) = stored {
                     log::warn!("a profile is lost: {error:#}");
-                    window.span
-                });
-                self.feed(outcome, span);
+                }
+                self.state.first_events.forget();
+                self.feed(outcome);
                 // Sending fails if no reader waits for a window, which is usual.
                 let _ = self.state.windows.send(Arc::new(window));
             }
             Err(error) => log::warn!("a profile is lost: {error:#}"),
         }
-        for sink in &self.state.sinks {
-            if let Err(error) = sink.offer(&outcome.profile) {
-                log::warn!("{}: a profile is lost: {error:#}", sink.name());
-            }
-        }
+        self.state.sinks.offer(&outcome.profile);
     }
 
     /// Sends the window to pages that are open.
-    fn feed(&self, outcome: &Outcome, span: Span) {
+    fn feed(&self, outcome: &Outcome) {
         if self.state.feed.stats().clients == 0 {
             return;
         }
         let report = Some(Arc::new(outcome.report.clone()));
-        let look = Look { report, ..http::look(self.state.window_ms()) };
+        let look = Look { report, ..http::page_options(self.state.window_ms()) };
         match page::packed(&outcome.views(), &look) {
-            Ok(document) => self.state.feed.publish(&event(FeedChange::Increment, span.start_ms, &document)),
+            Ok(document) => self.state.feed.publish(&event(FeedChange::Increment, self.windows, &document)),
             Err(error) => log::warn!("a profile is not sent to pages: {error:#}"),
         }
     }
@@ -149,7 +150,7 @@ impl Keeper {
         let now = self.began.elapsed().as_secs_f64();
         let (cpu, memory) = (metrics.cpu_seconds(), metrics.memory());
         let before = self.budget.hz();
-        let Verdict { rate, evict } = self.budget.judge(now, cpu, outcome.report.cpus, memory);
+        let RateDecision { rate, evict } = self.budget.judge(now, cpu, outcome.report.cpus, memory);
         metrics.share = self.budget.share();
         metrics.hz = self.budget.hz();
         let Some(control) = &self.control else { return };

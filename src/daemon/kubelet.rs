@@ -12,7 +12,7 @@ use hyper::body::Buf as _;
 use serde::Deserialize;
 
 use super::client::{Auth, Client, Trust};
-use crate::session::OptedIn;
+use crate::session::OptedInPods;
 
 /// The interval of polls while no JVM waits for an answer, and the shortest interval.
 const EACH: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ pub struct KubeletConfig {
     /// Annotations and their values: a pod with at least one of them opts in.
     pub annotations: Vec<(String, String)>,
     /// Receives the pods that opt in.
-    pub opted_in: OptedIn,
+    pub opted_in: OptedInPods,
 }
 
 /// Results of the polls so far.
@@ -54,17 +54,17 @@ pub(super) struct KubeletPolls {
 pub(super) struct Kubelet {
     config: KubeletConfig,
     client: Client,
-    looks: Mutex<KubeletPolls>,
+    polls: Mutex<KubeletPolls>,
 }
 
 /// The part of the kubelet's pod list that is read.
 #[derive(Deserialize)]
 struct Pods {
-    items: Vec<Pod>,
+    items: Vec<KubeletPod>,
 }
 
 #[derive(Deserialize)]
-struct Pod {
+struct KubeletPod {
     metadata: Metadata,
 }
 
@@ -79,30 +79,30 @@ impl Kubelet {
     /// `binary` is the path of this binary.
     pub(super) fn new(config: KubeletConfig, binary: &Path) -> Kubelet {
         let client = Client::new(binary.to_owned(), config.trust.clone(), false);
-        Kubelet { config, client, looks: Mutex::default() }
+        Kubelet { config, client, polls: Mutex::default() }
     }
 
-    pub(super) fn looks(&self) -> KubeletPolls {
-        KubeletPolls { opted_in: self.config.opted_in.count(), ..*self.counted() }
+    pub(super) fn polls(&self) -> KubeletPolls {
+        KubeletPolls { opted_in: self.config.opted_in.count(), ..*self.lock_polls() }
     }
 
     /// Polls forever. Calls `anew` when an answer that a JVM's pod got in this session is no longer true.
     pub(super) async fn run(&self, anew: impl Fn()) {
-        let board = &self.config.opted_in;
+        let opted_in = &self.config.opted_in;
         let (mut begun_anew, mut fails): (Option<Instant>, bool) = (None, false);
         loop {
-            board.begin();
+            opted_in.begin();
             let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
             let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
             let pods = self.note(pods, fails);
             fails = pods.is_none();
-            let changed = board.end(pods);
+            let changed = opted_in.end(pods);
             if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
                 begun_anew = Some(Instant::now());
                 anew();
             }
             tokio::time::sleep(AT_MOST_EACH).await;
-            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, board.wanted()).await;
+            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, opted_in.wanted()).await;
         }
     }
 
@@ -120,29 +120,29 @@ impl Kubelet {
         pods: anyhow::Result<HashMap<String, bool>>,
         again: bool,
     ) -> Option<HashMap<String, bool>> {
-        let mut looks = self.counted();
+        let mut polls = self.lock_polls();
         match pods {
             Ok(pods) => {
-                looks.answered += 1;
+                polls.answered += 1;
                 Some(pods)
             }
             Err(error) => {
                 let level = if again { log::Level::Info } else { log::Level::Warn };
                 log::log!(level, "the kubelet does not list the pods that opt in; retrying: {error:#}");
-                looks.failed += 1;
+                polls.failed += 1;
                 None
             }
         }
     }
 
-    fn counted(&self) -> MutexGuard<'_, KubeletPolls> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_polls(&self) -> MutexGuard<'_, KubeletPolls> {
+        self.polls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn opted_in(answer: impl Read, annotations: &[(String, String)]) -> anyhow::Result<HashMap<String, bool>> {
     let pods: Pods = serde_json::from_reader(answer).context("the answer is not a list of pods")?;
-    let pods = pods.items.into_iter().map(|Pod { metadata }| {
+    let pods = pods.items.into_iter().map(|KubeletPod { metadata }| {
         let has = metadata.annotations.unwrap_or_default();
         let wants = annotations.iter().any(|(name, value)| has.get(name) == Some(value));
         (metadata.uid, wants)

@@ -11,7 +11,7 @@ use crate::limits::Limit;
 use crate::profile::UnknownReason;
 use crate::profile::report::{Cost, NameSource};
 use crate::serve::FeedStats;
-use crate::session::{self, Outcome, Vitals};
+use crate::session::{self, Outcome, ResourceUse};
 
 /// Totals since the start of the daemon, and its current state.
 #[derive(Clone, Debug, Default)]
@@ -26,18 +26,19 @@ pub(super) struct Metrics {
     unknown: BTreeMap<&'static str, u64>,
     user_frames: u64,
     /// Amount left out because of a limit, by the limit's name.
-    limits: Sum<&'static str>,
+    limits: SessionCounters<&'static str>,
     windows: u64,
     /// Windows that were dropped because the queue to the disk was full.
     pub(super) skipped: u64,
     /// Sessions that ended with an error.
     pub(super) failures: u64,
-    attached: Sum<String>,
+    attached: SessionCounters<String>,
     jvms: BTreeMap<&'static str, u64>,
-    /// JVMs that were throttled in the last window, and the total throttled time of all JVMs in microseconds.
-    throttled: (u64, u64),
-    cpu: Sum<&'static str>,
-    vitals: Vitals,
+    throttled: ThrottledJvms,
+    /// Time of all JVMs at safepoints, microseconds.
+    paused_usec: u64,
+    cpu: SessionCounters<&'static str>,
+    vitals: ResourceUse,
     maps_bytes: u64,
     /// Own CPU time as a share (0 to 1) of the host's, and the current rate.
     pub(super) share: f64,
@@ -47,14 +48,23 @@ pub(super) struct Metrics {
     pub(super) paused: bool,
 }
 
+/// JVMs that their CPU limit throttled.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThrottledJvms {
+    /// The number of such JVMs in the last window.
+    in_last_window: u64,
+    /// The throttled time of all JVMs, microseconds.
+    total_usec: u64,
+}
+
 /// Totals over sessions of counters that restart at 0 with each session.
 #[derive(Clone, Debug, Default)]
-struct Sum<K> {
+struct SessionCounters<K> {
     total: BTreeMap<K, f64>,
     last: BTreeMap<K, f64>,
 }
 
-impl<K: Ord + Clone> Sum<K> {
+impl<K: Ord + Clone> SessionCounters<K> {
     fn take(&mut self, key: K, now: f64) {
         let last = self.last.insert(key.clone(), now).unwrap_or(0.0);
         *self.total.entry(key).or_default() += if now >= last { now - last } else { now };
@@ -98,12 +108,14 @@ impl Metrics {
             self.attached.take(result.clone(), *n as f64);
         }
         self.jvms.clear();
-        self.throttled.0 = 0;
+        self.throttled.in_last_window = 0;
+        self.paused_usec +=
+            report.jvms.iter().filter_map(|jvm| Some(jvm.pauses?.safepoint_usec)).sum::<u64>();
         for jvm in &report.jvms {
             *self.jvms.entry(source(&jvm.names)).or_default() += 1;
             let usec = jvm.throttling.map_or(0, |throttling| throttling.usec);
-            self.throttled.0 += u64::from(usec > 0);
-            self.throttled.1 += usec;
+            self.throttled.in_last_window += u64::from(usec > 0);
+            self.throttled.total_usec += usec;
         }
         let Cost { broker_s, worker_s, helpers_s, bpf_s, maps_bytes, .. } = report.cost;
         self.cpu.take("broker", broker_s);
@@ -123,7 +135,7 @@ impl Metrics {
         *self.cpu.last.entry("helpers").or_default() += workers;
         self.cpu.last.remove("bpf");
         self.jvms.clear();
-        self.vitals = Vitals::default();
+        self.vitals = ResourceUse::default();
         self.maps_bytes = 0;
     }
 
@@ -147,7 +159,7 @@ impl Metrics {
         &self,
         kept: Option<StoreTotals>,
         sinks: &[(String, PushStats)],
-        looks: Option<KubeletPolls>,
+        polls: Option<KubeletPolls>,
         live: FeedStats,
     ) -> String {
         let mut out = Exposition::default();
@@ -170,8 +182,8 @@ impl Metrics {
         let help = "Live pages that were disconnected because they did not read.";
         out.one("live_dropped_total", "counter", help, live.slow);
         pushes(&mut out, sinks);
-        if let Some(looks) = looks {
-            kubelet(&mut out, looks);
+        if let Some(polls) = polls {
+            kubelet(&mut out, polls);
         }
         out.finish()
     }
@@ -215,11 +227,13 @@ impl Metrics {
             "JVMs of the last stored window, by the source of names: agent, memory, off, refused.",
         );
         self.jvms.iter().for_each(|(names, n)| jvms.sample(&[("names", names)], n));
-        let (jvms, usec) = self.throttled;
+        let ThrottledJvms { in_last_window, total_usec } = self.throttled;
         let help = "JVMs that their CPU limit throttled in the last stored window.";
-        out.one("jvms_throttled", "gauge", help, jvms);
+        out.one("jvms_throttled", "gauge", help, in_last_window);
         let help = "The time that JVMs were throttled, summed over CPUs.";
-        out.one("jvms_throttled_seconds_total", "counter", help, usec as f64 / 1e6);
+        out.one("jvms_throttled_seconds_total", "counter", help, total_usec as f64 / 1e6);
+        let help = "The time that all Java threads of JVMs stood still at safepoints.";
+        out.one("jvms_paused_seconds_total", "counter", help, self.paused_usec as f64 / 1e6);
     }
 
     fn own(&self, out: &mut Exposition) {
@@ -229,7 +243,7 @@ impl Metrics {
             "Own CPU time, by part: broker, workers, helpers, bpf.",
         );
         self.cpu.total.iter().for_each(|(part, seconds)| cpu.sample(&[("part", part)], seconds));
-        let Vitals { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.vitals;
+        let ResourceUse { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.vitals;
         let mut gauge = |name: &str, help: &str, n: f64| out.one(name, "gauge", help, n);
         gauge(
             "cpu_share",
@@ -319,11 +333,11 @@ fn source(names: &NameSource) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{FeedStats, Metrics, Sum};
+    use super::{FeedStats, Metrics, SessionCounters};
 
     #[test]
     fn counters_go_on_when_a_session_starts_anew() {
-        let mut sum = Sum::default();
+        let mut sum = SessionCounters::default();
         for now in [1.0, 4.0, 0.5, 2.0] {
             sum.take("a", now);
         }

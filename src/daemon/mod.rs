@@ -16,6 +16,7 @@ mod metrics;
 mod notify;
 pub mod push;
 mod service;
+mod sinks;
 mod state;
 mod store;
 mod window;
@@ -26,20 +27,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::sample::Event;
 use crate::sample::unit::Unit;
-use crate::serve::{Address, Guard, Listener, serve};
-use crate::session::{self, Control, Node, Refused, Settings, Target};
-use http::{DaemonSite, Server, Surface};
-use keeper::Desk;
+use crate::serve::{AccessCheck, Address, Listener, serve};
+use crate::session::{self, Control, Node, PermanentRefusals, Settings, Target};
+use http::{DaemonSite, Endpoints, Server};
+use keeper::WindowQueue;
 use kubelet::Kubelet;
 use notify::ServiceManager;
-use push::Sink;
-use state::{Phase, State};
+use sinks::Sinks;
+use state::{DaemonState, Phase};
 use store::WindowStore;
 
 pub use budget::BudgetLimits;
@@ -67,34 +68,28 @@ pub type ReadSettings<'a> = &'a dyn Fn() -> anyhow::Result<DaemonConfig>;
 pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("HTTP")?;
     let store = WindowStore::open(&config.directory.join("windows"), config.store)?;
-    let spools = config.directory.join("spool");
-    let sinks =
-        config.sinks.iter().map(|sink| Sink::open(sink.clone(), &spools, &config.binary).map(Arc::new));
-    let sinks: Vec<Arc<Sink>> = sinks.collect::<anyhow::Result<_>>()?;
+    let sinks = Sinks::new(config.directory.join("spool"), config.binary.clone());
+    sinks.apply(&config.sinks, runtime.handle())?;
     let kubelet = config.kubelet.clone().map(|kubelet| Kubelet::new(kubelet, &config.binary));
-    let state = State::new(Duration::from_secs(config.window_s.into()), Some(store), sinks, kubelet);
+    let state = DaemonState::new(Duration::from_secs(config.window_s.into()), Some(store), sinks, kubelet);
     let state = Arc::new(state);
     runtime.block_on(listen(config, &state))?;
-    for sink in &state.sinks {
-        let sink = Arc::clone(sink);
-        runtime.spawn(async move { sink.run().await });
-    }
     make_room_for_switch(config.kill_switch.as_deref());
-    let switch = Arc::new(Switch::default());
+    let switch = Arc::new(StopConditions::default());
     switch.read_file(config.kill_switch.as_deref());
     if state.kubelet.is_some() {
         let (state, switch) = (Arc::clone(&state), Arc::clone(&switch));
         runtime.spawn(async move { ask_kubelet(&state, &switch).await });
     }
-    let (desk, keeper) = Desk::open(&state, config.budget, config.hz)?;
+    let (queue, keeper) = WindowQueue::open(&state, config.budget, config.hz)?;
     let (ended, end) = oneshot::channel();
     let current = Arc::new(Mutex::new(config.clone()));
-    let sampler = Sampler {
+    let sampler = SessionRunner {
         config: Arc::clone(&current),
-        refused: Refused::default(),
+        refused: PermanentRefusals::default(),
         state: Arc::clone(&state),
         switch: Arc::clone(&switch),
-        desk,
+        queue,
     };
     let thread = std::thread::Builder::new()
         .name("sessions".into())
@@ -104,7 +99,7 @@ pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> 
         })
         .context("starting the thread of sessions")?;
     let outcome = runtime.block_on(watch(&Reload { read, current: &current }, &state, &switch, end));
-    // The keeper ends when the `Desk` is dropped, at the end of the sessions.
+    // The keeper ends when the `WindowQueue` is dropped, at the end of the sessions.
     let well = thread.join().is_ok() && keeper.join().is_ok();
     anyhow::ensure!(well, "a thread of the daemon has panicked");
     finish(&runtime, &state);
@@ -112,14 +107,13 @@ pub fn run(config: &DaemonConfig, read: ReadSettings<'_>) -> anyhow::Result<()> 
 }
 
 /// Opens the configured addresses and serves them from now on.
-async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()> {
+async fn listen(config: &DaemonConfig, state: &Arc<DaemonState>) -> anyhow::Result<()> {
     let server = Arc::new(Server {
         state: Arc::clone(state),
-        guard: Guard::new(config.token_file.clone()),
-        profiles: Semaphore::new(config.concurrent_profiles),
-        first_events: Semaphore::new(1),
+        guard: AccessCheck::new(config.token_file.clone()),
+        profiles: Arc::new(Semaphore::new(config.concurrent_profiles)),
     });
-    for (address, surface) in [(&config.metrics, Surface::Metrics), (&config.api, Surface::Profiles)] {
+    for (address, surface) in [(&config.metrics, Endpoints::Metrics), (&config.api, Endpoints::Profiles)] {
         if let Some(address) = address {
             if let Address::Unix(path) = address
                 && let Some(parent) = path.parent().filter(|parent| !parent.exists())
@@ -137,7 +131,7 @@ async fn listen(config: &DaemonConfig, state: &Arc<State>) -> anyhow::Result<()>
 
 /// Polls which pods opt in. When annotations of running JVMs' pods change, sampling restarts: a new session looks at
 /// all JVMs again.
-async fn ask_kubelet(state: &State, switch: &Switch) {
+async fn ask_kubelet(state: &DaemonState, switch: &StopConditions) {
     if let Some(kubelet) = &state.kubelet {
         let anew = |control: &Control| control.stop("pods that run have other annotations: it begins anew");
         kubelet.run(|| switch.send_control(anew)).await;
@@ -147,8 +141,8 @@ async fn ask_kubelet(state: &State, switch: &Switch) {
 /// Waits for a signal or the end of sampling, checks for the kill switch, and reports to the service manager.
 async fn watch(
     reload: &Reload<'_>,
-    state: &State,
-    switch: &Switch,
+    state: &DaemonState,
+    switch: &StopConditions,
     mut end: oneshot::Receiver<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -190,8 +184,8 @@ impl Reload<'_> {
     }
 
     /// Reads the settings again. Invalid settings change nothing.
-    fn run(&self, state: &State, switch: &Switch) {
-        let new = match (self.read)() {
+    fn run(&self, state: &DaemonState, switch: &StopConditions) {
+        let mut new = match (self.read)() {
             Ok(new) => new,
             Err(error) => {
                 log::error!("reload: the settings in force stay as they are: {error:#}");
@@ -200,6 +194,10 @@ impl Reload<'_> {
         };
         let mut config = self.config();
         let before = config.clone();
+        if let Err(error) = state.sinks.apply(&new.sinks, &Handle::current()) {
+            log::error!("reload: the sinks stay as they are: {error:#}");
+            new.sinks.clone_from(&before.sinks);
+        }
         let fixed = config.reload(new);
         if !fixed.is_empty() {
             log::warn!("reload: these settings change only when the daemon restarts: {}", fixed.join(", "));
@@ -215,16 +213,16 @@ impl Reload<'_> {
     }
 }
 
-fn end_by_signal(switch: &Switch, manager: &ServiceManager) {
+fn end_by_signal(switch: &StopConditions, manager: &ServiceManager) {
     manager.stopping();
     switch.end();
 }
 
 /// Gives the sinks a moment for the last window; requests that they do not accept stay in the spool.
-fn finish(runtime: &Runtime, state: &State) {
+fn finish(runtime: &Runtime, state: &DaemonState) {
     runtime.block_on(async {
         let taken = async {
-            while state.sinks.iter().any(|sink| sink.stats().spooled > 0) {
+            while state.sinks.stats().iter().any(|(_, stats)| stats.spooled > 0) {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -245,13 +243,13 @@ fn make_room_for_switch(file: Option<&Path>) {
 
 /// The conditions that stop sampling: the kill switch, and the end of the daemon.
 #[derive(Default)]
-struct Switch {
+struct StopConditions {
     off: AtomicBool,
     ends: AtomicBool,
     control: Mutex<Option<Control>>,
 }
 
-impl Switch {
+impl StopConditions {
     /// Checks whether the kill switch exists.
     fn read_file(&self, file: Option<&Path>) {
         let off = file.is_some_and(|file| file.symlink_metadata().is_ok());
@@ -278,7 +276,7 @@ impl Switch {
         let control = Control::default();
         *self.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control.clone());
         if self.ends() || self.is_off() {
-            control.interrupt("it was told so before");
+            control.interrupt("a stop was requested before the session began");
         }
         control
     }
@@ -292,16 +290,16 @@ impl Switch {
     }
 }
 
-struct Sampler {
+struct SessionRunner {
     config: Arc<Mutex<DaemonConfig>>,
     /// What JVMs have refused in any session.
-    refused: Refused,
-    state: Arc<State>,
-    switch: Arc<Switch>,
-    desk: Desk,
+    refused: PermanentRefusals,
+    state: Arc<DaemonState>,
+    switch: Arc<StopConditions>,
+    queue: WindowQueue,
 }
 
-impl Sampler {
+impl SessionRunner {
     /// Runs until the daemon ends. A failure is an error only before the first window.
     fn run(self) -> anyhow::Result<()> {
         while !self.switch.ends() {
@@ -314,10 +312,10 @@ impl Sampler {
             let control = self.switch.next();
             // After the control: a reload from now on stops this session.
             let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.desk.begun(control.clone(), config.budget, config.hz);
+            self.queue.send_session_start(control.clone(), config.budget, config.hz);
             let settings = Settings { refused: self.refused.clone(), ..settings(&config) };
-            let outcome = session::run_parts(&settings, &control, |part| self.desk.hand(part));
-            self.desk.ended();
+            let outcome = session::run_parts(&settings, &control, |part| self.queue.send_window(part));
+            self.queue.send_session_end();
             if let Err(error) = outcome {
                 if self.state.metrics().windows() == 0 {
                     return Err(error);
@@ -339,12 +337,13 @@ impl Sampler {
     }
 }
 
-/// The number of events, or of nanoseconds, that a sample stands for. A processor counts so much that its events have a
-/// larger period than others.
+/// The period of an event: the nanoseconds, events or bytes that one sample stands for. Events of the processor, such as
+/// cycles, are frequent, so their usual period is larger than `one_in`.
 fn period(event: Event, config: &DaemonConfig) -> u64 {
     match event.unit() {
         Unit::Nanoseconds => keeper::period_ns(config.hz),
-        Unit::Count | Unit::Bytes => config.one_in.max(event.usual_period()),
+        Unit::Count => config.one_in.max(event.usual_period()),
+        Unit::Bytes => event.usual_period(),
     }
 }
 
@@ -364,6 +363,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         idle: false,
         idle_frames: config.idle_frames.clone(),
         wakers: config.wakers,
+        trace_context: config.trace_context,
         include_self: false,
         per_thread: false,
         seconds: false,
@@ -371,7 +371,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         raw_names: false,
         java: config.java,
         agent_for: config.agent_for.clone(),
-        refused: Refused::default(),
+        refused: PermanentRefusals::default(),
         // Limits the load: not all JVMs of a host are busy with an attach at the same time.
         attach_at_once: 1,
         attach_timeout: config.attach_timeout,

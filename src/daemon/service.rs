@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::profile::labels::ContainerLabels;
+use crate::profile::resource::ResourceAttributes;
 use crate::profile::{Labels, ProfileView};
 
 /// Maximum services of a window, those with the most samples. Otherwise a tenant that keeps renaming its processes
@@ -21,11 +22,24 @@ pub(super) struct Service {
     pub(super) name: Arc<str>,
     /// Further properties: name and text.
     pub(super) attributes: Vec<(&'static str, Arc<str>)>,
+    /// What the process publishes about itself; `attributes` are measured and win over these.
+    pub(super) resource: Option<Arc<ResourceAttributes>>,
 }
 
 impl Service {
-    /// Named as in OpenTelemetry's conventions: a container is a resource, identified by its id.
+    /// Named as in OpenTelemetry's conventions: a container is a resource, identified by its id. A process that publishes
+    /// the name of its service has that name, as in its traces.
     pub(super) fn as_resource(labels: &Labels) -> Service {
+        let mut service = Service::of_container(labels);
+        if let Some(name) = labels.resource.as_ref().and_then(|resource| resource.get("service.name")) {
+            service.name = Arc::clone(name);
+            service.attributes.retain(|(key, _)| *key != "service.namespace");
+        }
+        service.resource.clone_from(&labels.resource);
+        service
+    }
+
+    fn of_container(labels: &Labels) -> Service {
         let Some(of) = known(labels) else { return Service::named(&labels.process) };
         let attributes = [
             ("service.namespace", &of.namespace),
@@ -58,11 +72,12 @@ impl Service {
         Service {
             name: Arc::clone(name),
             attributes: known.map(|&(key, text)| (key, Arc::clone(text))).collect(),
+            resource: None,
         }
     }
 
     fn named(name: &str) -> Service {
-        Service { name: name.into(), attributes: Vec::new() }
+        Service { name: name.into(), attributes: Vec::new(), resource: None }
     }
 }
 
@@ -108,6 +123,7 @@ mod tests {
 
     use super::{MOST, Service, split};
     use crate::profile::labels::ContainerLabels;
+    use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
@@ -135,13 +151,13 @@ mod tests {
 
     #[test]
     fn containers_are_services_by_their_names() {
-        let told = |service: &Service| {
+        let found = |service: &Service| {
             let rest = service.attributes.iter().map(|(key, text)| format!(" {key}={text}"));
             format!("{}{}", service.name, rest.collect::<String>())
         };
         let both = |of: Option<ContainerLabels>| {
             let labels = Labels { process: "java".into(), container: of.map(Arc::new), ..Labels::default() };
-            [Service::as_series(&labels), Service::as_resource(&labels)].each_ref().map(told)
+            [Service::as_series(&labels), Service::as_resource(&labels)].each_ref().map(found)
         };
         assert_eq!(both(None), ["java", "java"]);
         assert_eq!(both(Some(ContainerLabels::gone())), ["java", "java"], "nothing is known of it");
@@ -160,5 +176,29 @@ mod tests {
         let resource = "app service.namespace=prod k8s.namespace.name=prod k8s.pod.name=shop-0 k8s.pod.uid=u \
                         k8s.container.name=app container.id=1f";
         assert_eq!(both(Some(pod)), [series, resource]);
+    }
+
+    #[test]
+    fn a_published_name_is_that_of_the_resource_and_makes_no_series() {
+        let attribute = |key: &str, value: &str| ResourceAttribute { key: key.into(), value: value.into() };
+        let published = [attribute("service.name", "shop"), attribute("service.version", "2")];
+        let container = ContainerLabels {
+            namespace: "prod".into(),
+            pod: "shop-0".into(),
+            container: "app".into(),
+            ..ContainerLabels::default()
+        };
+        let labels = Labels {
+            process: "java".into(),
+            container: Some(Arc::new(container)),
+            resource: Some(Arc::new(ResourceAttributes::new(published))),
+            ..Labels::default()
+        };
+        let resource = Service::as_resource(&labels);
+        assert_eq!((&*resource.name, &resource.resource), ("shop", &labels.resource));
+        let keys: Vec<&str> = resource.attributes.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["k8s.namespace.name", "k8s.pod.name", "k8s.container.name"]);
+        let series = Service::as_series(&labels);
+        assert_eq!((&*series.name, series.resource), ("prod/app", None));
     }
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 
+use super::http::FirstEvents;
 use super::kubelet::Kubelet;
 use super::metrics::Metrics;
-use super::push::Sink;
+use super::sinks::Sinks;
 use super::store::WindowStore;
 use super::window::PackedWindow;
 use crate::serve::feed::Feed;
@@ -30,42 +31,44 @@ pub(super) enum Phase {
     Failed(String),
 }
 
-struct Progress {
+struct PhaseState {
     phase: Phase,
     /// When the phase began or the last window arrived.
     since: Instant,
 }
 
 /// What all tasks of the daemon share: the store, the sinks, metrics, and how far sampling is.
-pub(super) struct State {
+pub(super) struct DaemonState {
     pub(super) window: Duration,
     pub(super) store: Option<WindowStore>,
-    pub(super) sinks: Vec<Arc<Sink>>,
+    pub(super) sinks: Sinks,
     pub(super) kubelet: Option<Kubelet>,
     /// Broadcasts each new window.
     pub(super) windows: broadcast::Sender<Arc<PackedWindow>>,
     /// Sends each new window to pages that are open.
     pub(super) feed: Feed,
+    pub(super) first_events: FirstEvents,
     metrics: Mutex<Metrics>,
-    progress: Mutex<Progress>,
+    progress: Mutex<PhaseState>,
 }
 
-impl State {
+impl DaemonState {
     pub(super) fn new(
         window: Duration,
         store: Option<WindowStore>,
-        sinks: Vec<Arc<Sink>>,
+        sinks: Sinks,
         kubelet: Option<Kubelet>,
-    ) -> State {
-        State {
+    ) -> DaemonState {
+        DaemonState {
             window,
             store,
             sinks,
             kubelet,
             windows: broadcast::Sender::new(BEHIND),
             feed: Feed::default(),
+            first_events: FirstEvents::default(),
             metrics: Mutex::default(),
-            progress: Mutex::new(Progress { phase: Phase::Starting, since: Instant::now() }),
+            progress: Mutex::new(PhaseState { phase: Phase::Starting, since: Instant::now() }),
         }
     }
 
@@ -82,20 +85,20 @@ impl State {
     pub(super) fn enter(&self, phase: Phase) {
         self.metrics().paused = phase == Phase::Paused;
         let mut progress = self.progress();
-        *progress = Progress { phase, since: Instant::now() };
+        *progress = PhaseState { phase, since: Instant::now() };
     }
 
     /// The text of `/metrics`.
     pub(super) fn exposition(&self) -> String {
-        let sinks: Vec<_> = self.sinks.iter().map(|sink| (sink.name().to_owned(), sink.stats())).collect();
-        let looks = self.kubelet.as_ref().map(Kubelet::looks);
-        self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, looks, self.feed.stats())
+        let sinks = self.sinks.stats();
+        let polls = self.kubelet.as_ref().map(Kubelet::polls);
+        self.metrics().text(self.store.as_ref().map(WindowStore::kept), &sinks, polls, self.feed.stats())
     }
 
     /// Whether the daemon is alive; an error means that a restart would help. A failed session is healthy, because the
     /// daemon retries it.
     pub(super) fn health(&self) -> Result<&'static str, String> {
-        let Progress { phase, since } = &*self.progress();
+        let PhaseState { phase, since } = &*self.progress();
         let silent = since.elapsed();
         match phase {
             Phase::Starting if silent > BEGINS_WITHIN => {
@@ -112,7 +115,7 @@ impl State {
     }
 
     /// Whether windows arrive now or soon.
-    pub(super) fn outlook(&self) -> Result<&'static str, String> {
+    pub(super) fn expects_windows(&self) -> Result<&'static str, String> {
         let well = self.health()?;
         match &self.progress().phase {
             Phase::Starting | Phase::Sampling => Ok(well),
@@ -123,12 +126,12 @@ impl State {
 
     /// Whether windows arrive now.
     pub(super) fn readiness(&self) -> Result<&'static str, String> {
-        let well = self.outlook()?;
+        let well = self.expects_windows()?;
         let come = self.progress().phase == Phase::Sampling && self.metrics().windows() > 0;
         if come { Ok(well) } else { Err(format!("not yet: {well}")) }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, PhaseState> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn only_windows_make_it_ready() {
-        let state = State::new(Duration::from_secs(10), None, Vec::new(), None);
+        let state = DaemonState::new(Duration::from_secs(10), None, Sinks::default(), None);
         assert_eq!(state.health(), Ok("starting"));
         assert!(state.readiness().is_err());
         state.enter(Phase::Paused);

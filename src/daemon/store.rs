@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::directory::{self, is_full};
-use super::window::{PackedWindow, Span};
+use super::directory::{self, StoredFile, is_full};
+use super::window::{PackedWindow, WindowSpan};
 use crate::output::file;
 
 const EXTENSION: &str = ".pb.gz";
@@ -36,12 +36,23 @@ pub(super) struct StoreTotals {
 }
 
 #[derive(Debug, Default)]
-struct Index {
+struct WindowIndex {
     /// By start in milliseconds: length in milliseconds and bytes.
     windows: BTreeMap<u64, (u64, u64)>,
     bytes: u64,
     removed: u64,
     lost: u64,
+    /// The number of the window that was added last.
+    newest: u64,
+}
+
+/// The windows since a time.
+#[derive(Debug, Default)]
+pub(super) struct LatestWindows {
+    /// The oldest first.
+    pub(super) spans: Vec<WindowSpan>,
+    /// The number of the newest window of the store; 0: there is none since the daemon's start.
+    pub(super) newest: u64,
 }
 
 /// A directory of windows. One thread adds to it; all threads may read.
@@ -49,7 +60,7 @@ struct Index {
 pub(super) struct WindowStore {
     directory: PathBuf,
     limits: Mutex<StoreLimits>,
-    index: Mutex<Index>,
+    index: Mutex<WindowIndex>,
 }
 
 impl WindowStore {
@@ -58,9 +69,9 @@ impl WindowStore {
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
     pub(super) fn open(directory: &Path, limits: StoreLimits) -> anyhow::Result<WindowStore> {
-        let mut index = Index::default();
-        for (name, bytes) in directory::files(directory, EXTENSION, "windows")? {
-            if let Some(span) = parse_name(&name) {
+        let mut index = WindowIndex::default();
+        for StoredFile { stem, bytes } in directory::files(directory, EXTENSION, "windows")? {
+            if let Some(span) = parse_name(&stem) {
                 index.insert(span, bytes);
             }
         }
@@ -76,11 +87,11 @@ impl WindowStore {
         *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// Stores a window and returns its place in time. Removes the oldest windows if the disk is full.
+    /// Stores a window, which is the `number`th of this daemon. Removes the oldest windows if the disk is full.
     ///
     /// # Errors
     /// The window cannot be written, even after all others were removed.
-    pub(super) fn add(&self, window: &PackedWindow, now_ms: u64) -> anyhow::Result<Span> {
+    pub(super) fn add(&self, window: &PackedWindow, number: u64, now_ms: u64) -> anyhow::Result<()> {
         let mut span = window.span;
         // The clock may have been set back: an existing window must not be overwritten.
         while self.with(|index| index.windows.contains_key(&span.start_ms)) {
@@ -89,64 +100,65 @@ impl WindowStore {
         let written = loop {
             let path = self.path(span);
             match file::replace_synced(&path, |out| Ok(out.write_all(&window.bytes)?)) {
-                Err(error) if is_full(&error) && self.remove_oldest() => {}
+                Err(error) if is_full(&error) && self.remove(|index| index.oldest(now_ms, None)) => {}
                 written => break written,
             }
         };
         match written {
-            Ok(()) => self.with(|index| index.insert(span, window.bytes.len() as u64)),
+            Ok(()) => self.with(|index| {
+                index.insert(span, window.bytes.len() as u64);
+                index.newest = number;
+            }),
             Err(error) => {
                 self.with(|index| index.lost += 1);
                 return Err(error);
             }
         }
-        self.remove_expired(now_ms);
-        Ok(span)
+        self.remove_expired(now_ms, span);
+        Ok(())
     }
 
-    /// Removes windows beyond the limits of age and size; the newest window stays.
-    fn remove_expired(&self, now_ms: u64) {
+    /// Removes windows beyond the limits of age and size; the one that was just added stays.
+    fn remove_expired(&self, now_ms: u64, added: WindowSpan) {
         let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let due = self.with(|index| {
-                let Some((&start_ms, &(length_ms, _))) = index.windows.first_key_value() else {
-                    return false;
-                };
-                let span = Span { start_ms, length_ms };
-                index.windows.len() > 1 && (index.bytes > limits.bytes || span.age(now_ms) > limits.age)
-            });
-            if !due || !self.remove_oldest() {
-                return;
-            }
-        }
+        while self.remove(|index| index.expired(limits, now_ms, added)) {}
     }
 
-    /// Returns whether there was a window to remove.
-    fn remove_oldest(&self) -> bool {
-        let Some((start_ms, (length_ms, bytes))) = self.with(|index| index.windows.pop_first()) else {
-            return false;
-        };
-        self.with(|index| {
+    /// Removes the window that `find` returns. Returns whether there was one.
+    fn remove(&self, find: impl FnOnce(&WindowIndex) -> Option<WindowSpan>) -> bool {
+        let removed = self.with(|index| {
+            let span = find(index)?;
+            let (_, bytes) = index.windows.remove(&span.start_ms)?;
             index.bytes -= bytes;
             index.removed += 1;
+            Some(span)
         });
+        let Some(span) = removed else { return false };
         // The file may be gone already. If it stays, the next start of the daemon finds it again.
-        let _ = fs::remove_file(self.path(Span { start_ms, length_ms }));
+        let _ = fs::remove_file(self.path(span));
         true
     }
 
     /// The windows that overlap a time span, the oldest first, each with its bytes.
-    pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<(Span, u64)> {
+    pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<(WindowSpan, u64)> {
         self.with(|index| {
             let all = index
                 .windows
                 .iter()
-                .map(|(&start_ms, &(length_ms, bytes))| (Span { start_ms, length_ms }, bytes));
-            all.filter(|(span, _)| span.touches(from_ms, to_ms)).collect()
+                .map(|(&start_ms, &(length_ms, bytes))| (WindowSpan { start_ms, length_ms }, bytes));
+            all.filter(|(span, _)| span.overlaps(from_ms, to_ms)).collect()
         })
     }
 
-    pub(super) fn path(&self, span: Span) -> PathBuf {
+    /// The windows that overlap the time from `from_ms` on, together with the number of the newest one.
+    pub(super) fn latest(&self, from_ms: u64) -> LatestWindows {
+        self.with(|index| {
+            let spans = index.spans().filter(|span| span.overlaps(from_ms, u64::MAX)).collect();
+            LatestWindows { spans, newest: index.newest }
+        })
+    }
+
+    pub(super) fn path(&self, span: WindowSpan) -> PathBuf {
         self.directory.join(file_stem(span) + EXTENSION)
     }
 
@@ -159,32 +171,54 @@ impl WindowStore {
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut WindowIndex) -> T) -> T {
         // A panic leaves the index consistent: no change to it is interrupted.
         work(&mut self.index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Index {
-    fn insert(&mut self, span: Span, bytes: u64) {
+impl WindowIndex {
+    fn spans(&self) -> impl DoubleEndedIterator<Item = WindowSpan> {
+        self.windows.iter().map(|(&start_ms, &(length_ms, _))| WindowSpan { start_ms, length_ms })
+    }
+
+    fn others(&self, but: Option<WindowSpan>) -> impl DoubleEndedIterator<Item = WindowSpan> {
+        self.spans().filter(move |span| Some(span.start_ms) != but.map(|but| but.start_ms))
+    }
+
+    /// A window beyond the limits of age and size, other than the one that was just added.
+    fn expired(&self, limits: StoreLimits, now_ms: u64, added: WindowSpan) -> Option<WindowSpan> {
+        let is_too_old = |span: &WindowSpan| span.age(now_ms) > limits.age;
+        let oldest = || self.oldest(now_ms, Some(added)).filter(|_| self.bytes > limits.bytes);
+        self.others(Some(added)).next().filter(is_too_old).or_else(oldest)
+    }
+
+    /// The window to remove first for its space, other than `but`: one that starts later than now, because the clock was
+    /// ahead when it was stored, or else the oldest one.
+    fn oldest(&self, now_ms: u64, but: Option<WindowSpan>) -> Option<WindowSpan> {
+        let ahead = self.others(but).next_back().filter(|span| span.start_ms > now_ms);
+        ahead.or_else(|| self.others(but).next())
+    }
+
+    fn insert(&mut self, span: WindowSpan, bytes: u64) {
         let replaced = self.windows.insert(span.start_ms, (span.length_ms, bytes));
         self.bytes = self.bytes + bytes - replaced.map_or(0, |(_, bytes)| bytes);
     }
 }
 
 /// Parses a file's name without its extension.
-fn parse_name(name: &str) -> Option<Span> {
+fn parse_name(name: &str) -> Option<WindowSpan> {
     let (start, length) = name.split_once('-')?;
     let number = |digits: &str| {
         let fine = (1..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
         if fine { digits.parse().ok() } else { None }
     };
-    let span = Span { start_ms: number(start)?, length_ms: number(length)? };
+    let span = WindowSpan { start_ms: number(start)?, length_ms: number(length)? };
     // A file with another name for the same time could be listed, but neither read nor removed.
     (file_stem(span) == name).then_some(span)
 }
 
-fn file_stem(span: Span) -> String {
+fn file_stem(span: WindowSpan) -> String {
     format!("{:015}-{:07}", span.start_ms, span.length_ms)
 }
 
@@ -197,7 +231,7 @@ mod tests {
     const LIMITS: StoreLimits = StoreLimits { bytes: 1000, age: Duration::from_secs(100) };
 
     fn window(start_ms: u64, bytes: usize) -> PackedWindow {
-        let span = Span { start_ms, length_ms: 10_000 };
+        let span = WindowSpan { start_ms, length_ms: 10_000 };
         PackedWindow { span, ended: Instant::now(), bytes: vec![7; bytes] }
     }
 
@@ -210,9 +244,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("windows");
         let store = WindowStore::open(&directory, LIMITS).unwrap();
-        for start in [20_000, 30_000, 20_000] {
-            store.add(&window(start, 100), 40_000).unwrap();
+        for (number, start) in (1..).zip([20_000, 30_000, 20_000]) {
+            store.add(&window(start, 100), number, 40_000).unwrap();
         }
+        let latest = store.latest(0);
+        assert_eq!(
+            (latest.spans.len(), latest.newest),
+            (3, 3),
+            "the third one, though it is not the last in time"
+        );
         assert_eq!(starts(&store), [20_000, 20_001, 30_000], "nothing is written over");
         for junk in [".000000000020000-0010000.pb.gz.0011.tmp", "note.txt", "1-x.pb.gz", "25000-10000.pb.gz"]
         {
@@ -232,13 +272,34 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let store = WindowStore::open(root.path(), LIMITS).unwrap();
         for start in 1..=12 {
-            store.add(&window(start * 10_000, 300), start * 10_000).unwrap();
+            store.add(&window(start * 10_000, 300), start, start * 10_000).unwrap();
         }
         assert_eq!(starts(&store), [100_000, 110_000, 120_000]);
-        store.add(&window(300_000, 10), 310_000).unwrap();
+        store.add(&window(300_000, 10), 13, 310_000).unwrap();
         assert_eq!(starts(&store), [300_000]);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
-        store.add(&window(310_000, 5000), 320_000).unwrap();
-        assert_eq!(starts(&store), [310_000], "the newest stays, whatever its size");
+        store.add(&window(310_000, 5000), 14, 320_000).unwrap();
+        assert_eq!(starts(&store), [310_000], "the newest stays, even if it is too large");
+    }
+    #[test]
+    fn windows_of_a_clock_that_was_ahead_make_room_for_those_of_now() {
+        let root = tempfile::tempdir().unwrap();
+        let store = WindowStore::open(root.path(), LIMITS).unwrap();
+        for number in 1..=3 {
+            let start = 1_000_000 + number * 10_000;
+            store.add(&window(start, 300), number, start + 10_000).unwrap();
+        }
+        // The clock is set back.
+        for number in 4..=6 {
+            let start = number * 10_000;
+            store.add(&window(start, 300), number, start + 10_000).unwrap();
+            assert!(starts(&store).contains(&start), "{:?}", starts(&store));
+        }
+        assert_eq!(starts(&store), [40_000, 50_000, 60_000]);
+        // One of the future does not keep those that are too old.
+        store.add(&window(900_000, 10), 7, 910_000).unwrap();
+        store.add(&window(70_000, 10), 8, 80_000).unwrap();
+        store.add(&window(200_000, 10), 9, 210_000).unwrap();
+        assert_eq!(starts(&store), [200_000, 900_000]);
     }
 }

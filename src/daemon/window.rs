@@ -7,7 +7,7 @@ use crate::profile::Profile;
 
 #[derive(Clone, Debug)]
 pub(super) struct PackedWindow {
-    pub(super) span: Span,
+    pub(super) span: WindowSpan,
     /// When the window ended, by the monotonic clock.
     pub(super) ended: Instant,
     /// The profile as a pprof file, compressed by gzip.
@@ -16,7 +16,7 @@ pub(super) struct PackedWindow {
 
 /// The time span of a window, by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Span {
+pub(super) struct WindowSpan {
     /// Begin of the window, in milliseconds since 1970.
     pub(super) start_ms: u64,
     pub(super) length_ms: u64,
@@ -30,7 +30,7 @@ impl PackedWindow {
     pub(super) fn pack(profile: &Profile, ended: Instant) -> anyhow::Result<PackedWindow> {
         let mut bytes = Vec::new();
         pprof::write(&profile.views(), &mut bytes)?;
-        let span = Span {
+        let span = WindowSpan {
             start_ms: profile.span.start_unix_ns / 1_000_000,
             length_ms: profile.span.duration_ns / 1_000_000,
         };
@@ -38,13 +38,13 @@ impl PackedWindow {
     }
 }
 
-impl Span {
+impl WindowSpan {
     pub(super) fn end_ms(self) -> u64 {
         self.start_ms.saturating_add(self.length_ms)
     }
 
     /// Whether the span overlaps the given one.
-    pub(super) fn touches(self, from_ms: u64, to_ms: u64) -> bool {
+    pub(super) fn overlaps(self, from_ms: u64, to_ms: u64) -> bool {
         self.start_ms < to_ms && self.end_ms() > from_ms
     }
 

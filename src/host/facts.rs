@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::capability::Capabilities;
-use super::refusal::Release;
+use super::refusal::KernelRelease;
 use crate::process::procfs;
 
 /// Sysctls that affect profiling.
@@ -28,7 +28,7 @@ pub struct HostFacts {
     /// The kernel's release and version in full.
     pub kernel: String,
     /// Major and minor number of the kernel's release.
-    pub release: Option<Release>,
+    pub release: Option<KernelRelease>,
     /// The machine, for example `x86_64`.
     pub machine: String,
     /// Name of the distribution, from os-release.
@@ -76,11 +76,11 @@ impl Default for HostFacts {
     }
 }
 
-impl Release {
+impl KernelRelease {
     /// The version of the running kernel; `None` if its text has no version.
     #[must_use]
-    pub fn running() -> Option<Release> {
-        Release::parse(&rustix::system::uname().release().to_string_lossy())
+    pub fn running() -> Option<KernelRelease> {
+        KernelRelease::parse(&rustix::system::uname().release().to_string_lossy())
     }
 }
 
@@ -92,7 +92,7 @@ impl HostFacts {
         let kernel = uname.release().to_string_lossy().into_owned();
         let namespace = std::fs::metadata("/proc/self/ns/pid");
         HostFacts {
-            release: Release::parse(&kernel),
+            release: KernelRelease::parse(&kernel),
             kernel: format!("{kernel} {}", uname.version().to_string_lossy()),
             machine: uname.machine().to_string_lossy().into_owned(),
             system: text("/etc/os-release").as_deref().and_then(pretty_name),

@@ -9,13 +9,13 @@ pub mod tracefs;
 pub use capability::{Capabilities, Capability};
 pub use facts::HostFacts;
 use refusal::OPENAT2;
-pub use refusal::{HostRefusal, Release};
+pub use refusal::{HostRefusal, KernelRelease};
 use rustix::io::Errno;
 
 /// The oldest kernel that jbpf-prof is tested on.
-pub const OLDEST: Release = Release { major: 5, minor: 10 };
+pub const OLDEST: KernelRelease = KernelRelease { major: 5, minor: 10 };
 /// From this kernel on, BPF maps are charged to the memory cgroup and do not count as locked memory.
-const MAPS_UNLOCKED: Release = Release { major: 5, minor: 11 };
+const MAPS_UNLOCKED: KernelRelease = KernelRelease { major: 5, minor: 11 };
 /// Locked memory in KiB that the maps need at 99 Hz on a large host.
 const ENOUGH_LOCKED: u64 = 64 << 10;
 
@@ -68,11 +68,11 @@ pub fn judge(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capabilities, HostFacts, HostRefusal, Release, judge};
+    use super::{Capabilities, HostFacts, HostRefusal, KernelRelease, judge};
 
     fn good() -> HostFacts {
         HostFacts {
-            release: Release::parse("6.1.0"),
+            release: KernelRelease::parse("6.1.0"),
             capabilities: Capabilities::parse(b"CapEff:\tffffffffffffffff").unwrap(),
             btf_bytes: Some(1),
             init_pid_namespace: Some(true),
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn locked_memory_matters_to_old_kernels_only() {
-        let old = HostFacts { release: Release::parse("5.10.0"), memlock_kib: Some(64), ..good() };
+        let old = HostFacts { release: KernelRelease::parse("5.10.0"), memlock_kib: Some(64), ..good() };
         assert_eq!(judge(&old, false), [HostRefusal::LittleLockedMemory(64)]);
         assert_eq!(judge(&HostFacts { memlock_kib: Some(64), ..good() }, false), []);
-        let older = HostFacts { release: Release::parse("4.18.0"), ..good() };
+        let older = HostFacts { release: KernelRelease::parse("4.18.0"), ..good() };
         assert!(matches!(judge(&older, false)[..], [HostRefusal::KernelTooOld { .. }]));
     }
 }

@@ -9,23 +9,23 @@ pub(super) const OPENAT2: &str = "openat2";
 
 /// Major and minor version of a kernel. Features are compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release {
+pub struct KernelRelease {
     /// The first number of the release: `6` in 6.12.3.
     pub major: u32,
     /// The second number of the release: `12` in 6.12.3.
     pub minor: u32,
 }
 
-impl Release {
+impl KernelRelease {
     /// Parses a text such as `6.12.3-amd64`.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Release> {
+    pub fn parse(text: &str) -> Option<KernelRelease> {
         let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit());
-        Some(Release { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
+        Some(KernelRelease { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
     }
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for KernelRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -47,9 +47,9 @@ pub enum HostRefusal {
     #[error("kernel {have} is too old: {need} is the first that works")]
     KernelTooOld {
         /// The release of this kernel.
-        have: Release,
+        have: KernelRelease,
         /// The first release that works.
-        need: Release,
+        need: KernelRelease,
     },
     /// Kernel lockdown is in its strictest mode, in which BPF may not read kernel memory.
     #[error("kernel lockdown is in confidentiality mode")]
@@ -140,14 +140,14 @@ impl HostRefusal {
 #[cfg(test)]
 mod tests {
     use super::super::capability::USED;
-    use super::{HostRefusal, Release};
+    use super::{HostRefusal, KernelRelease};
 
     #[test]
     fn releases_are_ordered() {
-        let release = |text| Release::parse(text).unwrap();
+        let release = |text| KernelRelease::parse(text).unwrap();
         assert!(release("5.10.0-30-amd64") < release("5.15.1") && release("5.15") < release("6.1.0"));
         assert_eq!(release("6.18.44-fc-v669").to_string(), "6.18");
-        assert_eq!(Release::parse("linux"), None);
+        assert_eq!(KernelRelease::parse("linux"), None);
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect::<String>()
         };
         let anchors: Vec<_> = page.lines().filter_map(|l| l.strip_prefix("## ")).map(anchor).collect();
-        let release = Release { major: 4, minor: 18 };
+        let release = KernelRelease { major: 4, minor: 18 };
         let all = [
             HostRefusal::NotRoot,
             HostRefusal::MissingCapability(USED[0]),

@@ -77,7 +77,7 @@ pub(super) fn usable_tmp(target: &AttachTarget) -> Result<OwnedFd, Refusal> {
     Ok(tmp)
 }
 
-/// Writes the agent's file, calls `load`, and removes the file whatever the result.
+/// Writes the agent's file, calls `load`, and removes the file even if `load` fails.
 pub(super) fn with_agent<T>(
     target: &AttachTarget,
     tmp: &OwnedFd,
@@ -189,7 +189,7 @@ mod tests {
         let name = name_for(4711, 0xabc);
         let loaded_name = |name: &str| {
             let text = format!("1-2 r-xp 0 0:1 2 /x.so\n3-4 r-xp 0 0:1 3 /tmp/{name} (deleted)\n");
-            loaded_name(parse_maps(text.as_bytes()).0.into_iter())
+            loaded_name(parse_maps(text.as_bytes()).entries.into_iter())
         };
         assert_eq!(loaded_name(&name), Some(name));
         for foreign in ["x.so", ".jvm-symbols-1-0123456789abcdef.so", ".jvm-symbols-1-../x.so"] {

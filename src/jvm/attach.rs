@@ -20,7 +20,7 @@ use super::code;
 use super::discover::Jvm;
 use super::helper;
 use super::inspection::Inspection;
-use super::message::{HelperReply, HelperRequest, Order, Task, receive, send};
+use super::message::{AttachOrder, HelperReply, HelperRequest, HelperTask, receive, send};
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
 use crate::process::channel::Channel;
@@ -136,7 +136,7 @@ impl Attached {
 
 /// A failed attach, and what it learnt about the JVM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct AttachFailure {
     /// Why the attach failed.
     pub refusal: Refusal,
     /// What the JVM's tables say, if they were read.
@@ -153,7 +153,7 @@ pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
 
 /// What can be known of a JVM without attaching.
 #[derive(Debug)]
-pub(super) struct Outlook {
+pub(super) struct JvmSurvey {
     pub(super) inspection: Inspection,
     /// Why an attach would be refused.
     pub(super) refusal: Option<Refusal>,
@@ -164,12 +164,12 @@ pub(super) struct Outlook {
 }
 
 /// Inspects a JVM without attaching.
-pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<Outlook, Refusal> {
-    let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, Task::Inspect)?;
+pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
+    let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
     match answer {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),
         HelperReply { inspection: Some(inspection), foreseen, has_agent_at_start, layout, .. } => {
-            Ok(Outlook { inspection, refusal: foreseen, has_agent_at_start, is_readable: layout.is_some() })
+            Ok(JvmSurvey { inspection, refusal: foreseen, has_agent_at_start, is_readable: layout.is_some() })
         }
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
@@ -192,7 +192,7 @@ pub struct JvmDescription {
 /// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    match ask(jvm, options, limit, Task::Describe)? {
+    match ask(jvm, options, limit, HelperTask::Describe)? {
         (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
         (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(JvmDescription { hotspot, memory: memory.into(), layout })
@@ -204,7 +204,7 @@ pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Re
 
 /// A JVM's open memory, and what its own tables say.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedMemory {
     /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
     /// Where that memory describes code.
@@ -215,7 +215,7 @@ pub struct Opened {
     pub inspection: Inspection,
 }
 
-impl Opened {
+impl OpenedMemory {
     /// The result that [`describe`] would give.
     ///
     /// # Errors
@@ -231,15 +231,15 @@ impl Opened {
 ///
 /// # Errors
 /// The [`Refusal`], with the inspection if the tables were read.
-pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
-    let unread = |refusal| Failed { refusal, inspection: None };
-    let (answer, memory) = ask(jvm, options, options.timeout, Task::Open).map_err(unread)?;
+pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<OpenedMemory, AttachFailure> {
+    let unread = |refusal| AttachFailure { refusal, inspection: None };
+    let (answer, memory) = ask(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
     match (answer, memory) {
         (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
-            Err(Failed { refusal, inspection: inspection.map(Box::new) })
+            Err(AttachFailure { refusal, inspection: inspection.map(Box::new) })
         }
         (HelperReply { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
-            Ok(Opened { memory: memory.into(), layout, hotspot, inspection })
+            Ok(OpenedMemory { memory: memory.into(), layout, hotspot, inspection })
         }
         (HelperReply { layout: Some(_), .. }, None) => Err(unread(no_descriptor())),
         _ => Err(unread(Refusal::HelperFailed("an empty answer".into()))),
@@ -250,23 +250,23 @@ pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<Opened, Failed> {
 ///
 /// # Errors
 /// The [`Refusal`], with the inspection if the tables were read; the JVM is as before.
-pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, Failed> {
-    let unread = |refusal| Failed { refusal, inspection: None };
+pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFailure> {
+    let unread = |refusal| AttachFailure { refusal, inspection: None };
     let mut random = [0; 20];
     getrandom(&mut random, GetRandomFlags::empty())
         .map_err(|e| unread(Refusal::HelperFailed(format!("random numbers: {e}"))))?;
     let (number, nonce) = random.split_at(4);
     let number = number.iter().fold(0_u32, |sum, &b| (sum << 8) | u32::from(b));
-    let order = Order {
+    let order = AttachOrder {
         file_name: name_for(std::process::id(), number),
         nonce: nonce.try_into().map_err(|_| unread(Refusal::HelperFailed("nonce".into())))?,
         lease_seconds: options.lease.as_secs().max(1),
         cap: options.log_cap,
         force: options.force,
     };
-    let (answer, log) = ask(jvm, options, options.timeout, Task::Attach(order)).map_err(unread)?;
+    let (answer, log) = ask(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
     let HelperReply { inspection, refusal, log: facts, .. } = answer;
-    let failed = |refusal| Failed { refusal, inspection: inspection.clone().map(Box::new) };
+    let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
     }
@@ -295,7 +295,7 @@ fn ask(
     jvm: &Jvm,
     options: &AttachOptions,
     limit: Duration,
-    task: Task,
+    task: HelperTask,
 ) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
@@ -319,9 +319,9 @@ fn ask(
     let answer = send(&child.channel, &request, None)
         .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
     part_from(tgid, child);
-    if let (Err(_), Task::Attach(order)) = (&answer, request.task) {
+    if let (Err(_), HelperTask::Attach(order)) = (&answer, request.task) {
         let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
-        let _ = ask(jvm, &to_its_end, CLEANING, Task::Clean(order.file_name));
+        let _ = ask(jvm, &to_its_end, CLEANING, HelperTask::Clean(order.file_name));
     }
     answer
 }
@@ -339,8 +339,8 @@ fn await_reply(
         None => return Err(Refusal::TimedOut),
         Some(0) => {}
         Some(_) => {
-            let told = shutdown(socket, Shutdown::Write).is_ok();
-            if !told || !is_readable(socket, CLEANING) {
+            let is_closed = shutdown(socket, Shutdown::Write).is_ok();
+            if !is_closed || !is_readable(socket, CLEANING) {
                 return Err(Refusal::Interrupted);
             }
         }

@@ -8,13 +8,13 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::command_line::main_of;
-use crate::process::cgroup::Membership;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::maps::{Maps, MapsEntry};
 use crate::process::path::bytes_path;
 use crate::process::patience::PATIENCE;
 use crate::process::process_dir::{ProcessDir, Running};
 use crate::process::procfs::{self, MAX_ARGUMENTS};
-use crate::process::{OutOfPatience, Patience};
+use crate::process::{CallTimedOut, TimedCalls};
 use crate::sample::{MonoNs, ProcessId};
 
 /// A process that maps a file called `libjvm.so` to execute it. The process itself controls every field except the
@@ -66,7 +66,7 @@ pub fn is_same_process(start_ticks: u64, tgid: u32, bpf: ProcessId) -> bool {
 /// # Errors
 /// If `/proc` cannot be read.
 pub fn discover() -> Result<Vec<Jvm>, Errno> {
-    let mut patience = Patience::new(PATIENCE);
+    let mut patience = TimedCalls::new(PATIENCE);
     let directory = open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut pids: Vec<u32> = rustix::fs::Dir::new(directory)?
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
@@ -75,7 +75,7 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
     let mut slow = 0;
     let mut look = |pid| match patience.run(pid, move || look_at(pid)) {
         Ok(found) => found,
-        Err(OutOfPatience) => {
+        Err(CallTimedOut) => {
             slow += 1;
             None
         }
@@ -92,7 +92,7 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
 /// The JVM with this pid; `None` if the process is no JVM, has exited, or cannot be read.
 #[must_use]
 pub fn find(tgid: u32) -> Option<Jvm> {
-    Patience::new(PATIENCE).run(tgid, move || look_at(tgid)).ok().flatten()
+    TimedCalls::new(PATIENCE).run(tgid, move || look_at(tgid)).ok().flatten()
 }
 
 /// Reads everything through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
@@ -110,7 +110,7 @@ fn look_at(tgid: u32) -> Option<Jvm> {
         uid: status.uid,
         gid: status.gid,
         main: main_of(&read("cmdline")?),
-        container: read("cgroup").and_then(|text| Membership::parse(&text).container()),
+        container: read("cgroup").and_then(|text| CgroupMembership::parse(&text).container()),
         libjvm: path,
         base,
         mapped: None,

@@ -14,17 +14,17 @@ use super::agent_file::{loaded_name, remove_leftovers, remove_named, with_agent}
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
-use super::listen::{Habits, connection, remove_stale_trigger};
+use super::listen::{ListenerBehaviour, connection, remove_stale_trigger};
 use super::log_file::{LogFile, logs_of};
 use super::memory::ProcessMemory;
-use super::message::{HelperReply, HelperRequest, LogFacts, Order, Task, receive, send};
-use super::prerequisites::{Askable, foreseen, has_agent_at_start};
+use super::message::{AttachOrder, HelperReply, HelperRequest, HelperTask, LogFacts, receive, send};
+use super::prerequisites::{AttachPreconditions, has_agent_at_start, predict_refusal};
 use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
 use super::target::{AttachTarget, entry};
 use super::vm::{StubBlobs, VmLayout, blobs, hotspot, lock_fields};
-use crate::process::cgroup::Membership;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::channel::Channel;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::path::bytes_path;
@@ -71,24 +71,25 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
     let target = AttachTarget::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {
-        Task::Inspect => {
+        HelperTask::Inspect => {
             let mut inspection =
                 inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
             vendor(&mut inspection);
             answer.has_agent_at_start = has_agent_at_start(&target).unwrap_or(false);
-            answer.foreseen = foreseen(&target, request.parent, &inspection, deadline).err();
+            answer.foreseen = predict_refusal(&target, request.parent, &inspection, deadline).err();
             // The reply has the layout only, which is small.
             answer.layout =
                 VmLayout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
             answer.inspection = Some(inspection);
             Ok(None)
         }
-        Task::Describe => {
-            let (memory, layout, hotspot) = when_described(&target, request, deadline)?;
+        HelperTask::Describe => {
+            let DescribedMemory { memory, layout, hotspot } =
+                wait_for_description(&target, request, deadline)?;
             (answer.layout, answer.hotspot) = (Some(layout), Some(hotspot));
             Ok(Some(memory.into_file()))
         }
-        Task::Attach(order) => {
+        HelperTask::Attach(order) => {
             let tmp = target.directory("tmp");
             let mut inspection =
                 when_started(&target, request, tmp.as_ref().ok().map(OwnedFd::as_fd), deadline)?;
@@ -101,8 +102,8 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             answer.log = Some(facts);
             Ok(Some(found.file))
         }
-        Task::Open => {
-            let (memory, mut inspection, layout) = open_memory(&target, request, deadline)?;
+        HelperTask::Open => {
+            let InspectedMemory { memory, mut inspection, layout } = open_memory(&target, request, deadline)?;
             vendor(&mut inspection);
             let (flags, is_zero) = (inspection.flags, inspection.is_zero);
             let frame_pointers = flags.keeps_frame_pointers();
@@ -117,7 +118,7 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             answer.layout = Some(layout.with_flags(&flags));
             Ok(Some(memory.into_file()))
         }
-        Task::Clean(name) => {
+        HelperTask::Clean(name) => {
             if let Ok(tmp) = target.directory("tmp") {
                 remove_named(&target, tmp.as_fd(), name)?;
                 remove_stale_trigger(&target, tmp.as_fd())?;
@@ -153,13 +154,20 @@ fn when_started(
     }
 }
 
+/// A JVM's memory, and how to unwind the JVM's stacks.
+struct DescribedMemory {
+    memory: ProcessMemory,
+    layout: VmLayout,
+    hotspot: HotSpot,
+}
+
 /// Reads how to unwind the stacks of a JVM, as soon as its tables say that. Code heaps, interpreter and stubs are made
 /// long before attaching is possible, but after the libraries are mapped.
-fn when_described(
+fn wait_for_description(
     target: &AttachTarget,
     request: &HelperRequest,
     deadline: Deadline,
-) -> Result<(ProcessMemory, VmLayout, HotSpot), Refusal> {
+) -> Result<DescribedMemory, Refusal> {
     let memory = target.memory()?;
     // With little CPU a JVM starts slowly: one whose start was seen is waited for until attaching would be possible.
     let begun = request.mapped.is_some();
@@ -181,7 +189,8 @@ fn when_described(
                     let frame_pointers = inspection.flags.keeps_frame_pointers();
                     let locks = lock_fields(&memory, &layout, &inspection.flags).ok();
                     let layout = layout.with_flags(&inspection.flags);
-                    return Ok((memory, layout, HotSpot { frame_pointers, locks, ..hotspot }));
+                    let hotspot = HotSpot { frame_pointers, locks, ..hotspot };
+                    return Ok(DescribedMemory { memory, layout, hotspot });
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),
             };
@@ -200,20 +209,27 @@ fn when_described(
     }
 }
 
+/// A JVM's memory, and the JVM's tables in it.
+struct InspectedMemory {
+    memory: ProcessMemory,
+    inspection: Inspection,
+    layout: Result<VmLayout, Refusal>,
+}
+
 /// Opens a JVM's memory and reads its tables, once its flags are final (with `-Xrs`, once it is old enough). Its
 /// libraries are mapped before that.
 fn open_memory(
     target: &AttachTarget,
     request: &HelperRequest,
     deadline: Deadline,
-) -> Result<(ProcessMemory, Inspection, Result<VmLayout, Refusal>), Refusal> {
+) -> Result<InspectedMemory, Refusal> {
     loop {
         let old = target.age() >= STARTING;
         if old || runs_java(&target.proc_file("status")?) {
             let memory = target.memory()?;
             let layout = VmLayout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
             match inspect(&memory, request.base) {
-                Ok(inspection) => return Ok((memory, inspection, layout)),
+                Ok(inspection) => return Ok(InspectedMemory { memory, inspection, layout }),
                 Err(_) if old => return Err(gone_or_foreign(target)),
                 Err(_) => {}
             }
@@ -229,7 +245,7 @@ fn gone_or_foreign(target: &AttachTarget) -> Refusal {
 fn attach(
     target: &AttachTarget,
     request: &HelperRequest,
-    order: &Order,
+    order: &AttachOrder,
     inspection: &Inspection,
     deadline: Deadline,
 ) -> Result<(LogFile, LogFacts), Refusal> {
@@ -245,10 +261,10 @@ fn attach(
         let facts = facts(&found, StubBlobs::default());
         return Ok((found, facts));
     }
-    let Askable { tmp, stubs } = Askable::check(target, inspection, order.force)?;
-    let order = &Order { cap: cap(target, order.cap), ..order.clone() };
+    let AttachPreconditions { tmp, stubs } = AttachPreconditions::check(target, inspection, order.force)?;
+    let order = &AttachOrder { cap: cap(target, order.cap), ..order.clone() };
     remove_leftovers(target, tmp.as_fd())?;
-    let habits = Habits::of(inspection);
+    let habits = ListenerBehaviour::of(inspection);
     loop {
         let socket = connection(target, &tmp, parent, habits, deadline)?;
         // The JVM listens: the trigger is not needed any more.
@@ -274,7 +290,7 @@ fn attach(
 /// `most`, a fiftieth of the tightest limit, and a quarter of the memory left.
 fn cap(target: &AttachTarget, most: u64) -> u64 {
     let cgroups = target.proc_file("cgroup").unwrap_or_default();
-    let room = Hierarchies::mounted().memory(&Membership::parse(&cgroups).absolute());
+    let room = Hierarchies::mounted().memory(&CgroupMembership::parse(&cgroups).absolute());
     room.map_or(most, |room| most.min(room.limit / 50).min(room.left / 4))
 }
 
@@ -283,7 +299,7 @@ fn load(
     tmp: &OwnedFd,
     socket: &OwnedFd,
     parent: u32,
-    order: &Order,
+    order: &AttachOrder,
     stubs: bool,
     deadline: Deadline,
 ) -> Result<(), Refusal> {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::command_line::{is_launcher, main_of_command};
-use super::memory::{Memory, Nonsense, word_in};
+use super::memory::{InvalidMemory, Memory, word_in};
 use super::threads::{self, JavaThreads};
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
@@ -16,7 +16,7 @@ const FLAG_SIZES: std::ops::RangeInclusive<u64> = 16..=256;
 
 /// The class of flags: `JVMFlag` since JDK 10, `Flag` before.
 const FLAG_CLASSES: [&str; 2] = ["JVMFlag", "Flag"];
-/// The bits of a flag's `_flags` that say who set it (`VALUE_ORIGIN_MASK`); 0: nobody, or the JVM by itself.
+/// The bits of a flag's `_flags` that say who set it (`VALUE_ORIGIN_MASK`); 0: no one has, or the JVM.
 const ORIGIN_MASK: u8 = 15;
 const VERSION_CLASS: &str = "Abstract_VM_Version";
 const FIELDS: &[Field] = &[
@@ -128,10 +128,10 @@ fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
 }
 
 /// `base` is where `libjvm.so` is mapped.
-pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, Nonsense> {
+pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, InvalidMemory> {
     let tables = VmStructs::read(memory, base, &[FIELDS], &FLAG_CLASSES)?;
-    let string = |name| -> Result<Vec<u8>, Nonsense> {
-        let variable = tables.field(VERSION_CLASS, name).ok_or(Nonsense)?;
+    let string = |name| -> Result<Vec<u8>, InvalidMemory> {
+        let variable = tables.field(VERSION_CLASS, name).ok_or(InvalidMemory)?;
         memory.string(memory.word(variable)?)
     };
     let release = clean(&string("_s_vm_release")?, 80);
@@ -153,18 +153,18 @@ fn command<M: Memory>(memory: &M, tables: &VmStructs) -> Vec<u8> {
     bytes.split(|&b| b == 0).next().unwrap_or_default().to_vec()
 }
 
-fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, Nonsense> {
-    let class = FLAG_CLASSES.into_iter().find(|c| tables.field(c, "flags").is_some()).ok_or(Nonsense)?;
-    let field = |name| tables.field(class, name).ok_or(Nonsense);
-    let size = tables.size(class).filter(|size| FLAG_SIZES.contains(size)).ok_or(Nonsense)?;
+fn read_flags<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Flags, InvalidMemory> {
+    let class = FLAG_CLASSES.into_iter().find(|c| tables.field(c, "flags").is_some()).ok_or(InvalidMemory)?;
+    let field = |name| tables.field(class, name).ok_or(InvalidMemory);
+    let size = tables.size(class).filter(|size| FLAG_SIZES.contains(size)).ok_or(InvalidMemory)?;
     let count = memory.word(field("numFlags")?)?.min(MAX_FLAGS);
     let table = memory.word(field("flags")?)?;
     let (name, address) = (field("_name")?, field("_addr")?);
     let origin = tables.field(class, "_flags");
-    let mut bytes = vec![0; usize::try_from(size * count).map_err(|_| Nonsense)?];
+    let mut bytes = vec![0; usize::try_from(size * count).map_err(|_| InvalidMemory)?];
     memory.read_all(table, &mut bytes)?;
     let mut flags = Flags::default();
-    for flag in bytes.chunks_exact(usize::try_from(size).map_err(|_| Nonsense)?) {
+    for flag in bytes.chunks_exact(usize::try_from(size).map_err(|_| InvalidMemory)?) {
         // The last entry has no name.
         let its_name = word_in(flag, name)?;
         if its_name == 0 {
@@ -218,11 +218,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_in_javas_words() {
-        let told = |release: &str| in_javas_words(release.to_owned(), JavaVersion::parse(release));
-        assert_eq!(told("25.504-b01"), "1.8.0_504-b01");
-        assert_eq!(told("25.0.3+9-LTS"), "25.0.3+9-LTS");
-        assert_eq!(told("17.0.15+6-Debian-1deb12u1"), "17.0.15+6-Debian-1deb12u1");
+    fn versions_are_reported_as_java_prints_them() {
+        let shown = |release: &str| in_javas_words(release.to_owned(), JavaVersion::parse(release));
+        assert_eq!(shown("25.504-b01"), "1.8.0_504-b01");
+        assert_eq!(shown("25.0.3+9-LTS"), "25.0.3+9-LTS");
+        assert_eq!(shown("17.0.15+6-Debian-1deb12u1"), "17.0.15+6-Debian-1deb12u1");
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         for pattern in
             [vec![0], vec![0xff], vec![0, 1], b"\x7fELF\x02\x01\x01\0".to_vec(), vec![1, 0, 0, 0, 0, 0, 0, 0]]
         {
-            assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(Nonsense));
+            assert_eq!(inspect(&Echo(pattern), 0x7000_0000_0000).err(), Some(InvalidMemory));
         }
         // A plausible header in front of noise.
         let mut page = vec![0_u8; 4096];
@@ -273,7 +273,7 @@ mod tests {
                 0
             }
         }
-        assert_eq!(inspect(&Nothing, 0), Err(Nonsense));
-        assert_eq!(half_in(&[], u64::MAX), Err(Nonsense));
+        assert_eq!(inspect(&Nothing, 0), Err(InvalidMemory));
+        assert_eq!(half_in(&[], u64::MAX), Err(InvalidMemory));
     }
 }

@@ -17,11 +17,11 @@ use super::target::{AttachTarget, entry};
 /// Pause between two checks for the socket.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Minimum age of a JVM that is sent a signal.
-const SETTLED: Duration = Duration::from_secs(1);
+const MIN_AGE_FOR_SIGNAL: Duration = Duration::from_secs(1);
 
 /// What a JVM's attach listener is known to do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Habits {
+pub(super) struct ListenerBehaviour {
     /// The listener starts on SIGQUIT; with `-Xrs` it runs from the start.
     pub(super) starts_on_signal: bool,
     /// SIGQUIT also restarts a listener whose socket file is gone (JDK-8225690, in all since 14); other releases print
@@ -29,9 +29,9 @@ pub(super) struct Habits {
     pub(super) starts_anew: bool,
 }
 
-impl Habits {
-    pub(super) fn of(inspection: &Inspection) -> Habits {
-        Habits {
+impl ListenerBehaviour {
+    pub(super) fn of(inspection: &Inspection) -> ListenerBehaviour {
+        ListenerBehaviour {
             starts_on_signal: inspection.flags.reduce_signal_usage != Some(true),
             starts_anew: inspection.version.is_some_and(|version| version.feature >= 14),
         }
@@ -43,7 +43,7 @@ pub(super) fn connection(
     target: &AttachTarget,
     tmp: &OwnedFd,
     parent: u32,
-    habits: Habits,
+    habits: ListenerBehaviour,
     deadline: Deadline,
 ) -> Result<OwnedFd, Refusal> {
     // HotSpot before 11 requires its own effective ids at the other end; within a user namespace every version does.
@@ -53,7 +53,7 @@ pub(super) fn connection(
             return Ok(socket);
         }
         // HotSpot's startup removes the socket file of a listener that starts early.
-        if target.age() >= SETTLED {
+        if target.age() >= MIN_AGE_FOR_SIGNAL {
             break;
         }
         deadline.pause(target.pidfd(), PAUSE)?;
@@ -91,7 +91,7 @@ pub(super) fn connection(
 }
 
 /// Refuses a JVM that would not begin to listen on a signal.
-fn check_start(target: &AttachTarget, habits: Habits) -> Result<(), Refusal> {
+fn check_start(target: &AttachTarget, habits: ListenerBehaviour) -> Result<(), Refusal> {
     if !habits.starts_on_signal {
         return Err(Refusal::SignalNotCaught);
     }
@@ -102,11 +102,11 @@ fn check_start(target: &AttachTarget, habits: Habits) -> Result<(), Refusal> {
 }
 
 /// Why [`connection`] would fail, as far as that is known without a signal.
-pub(super) fn foresee(
+pub(super) fn check_listener(
     target: &AttachTarget,
     tmp: &OwnedFd,
     parent: u32,
-    habits: Habits,
+    habits: ListenerBehaviour,
     deadline: Deadline,
 ) -> Result<(), Refusal> {
     if as_target(target.ids(), parent, || connect_to(target, tmp, deadline))?.is_some() {

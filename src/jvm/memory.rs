@@ -14,7 +14,7 @@ const MAX_STRING: usize = 512;
 /// The memory could not be read, or makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the JVM's memory is inconsistent")]
-pub struct Nonsense;
+pub struct InvalidMemory;
 
 /// Memory with addresses: `/proc/PID/mem`, or bytes in a test.
 pub trait Memory {
@@ -25,15 +25,15 @@ pub trait Memory {
     ///
     /// # Errors
     /// If memory ends before.
-    fn read_all(&self, address: u64, buffer: &mut [u8]) -> Result<(), Nonsense> {
-        if self.read(address, buffer) == buffer.len() { Ok(()) } else { Err(Nonsense) }
+    fn read_all(&self, address: u64, buffer: &mut [u8]) -> Result<(), InvalidMemory> {
+        if self.read(address, buffer) == buffer.len() { Ok(()) } else { Err(InvalidMemory) }
     }
 
     /// A word of eight bytes.
     ///
     /// # Errors
     /// If the address cannot be read.
-    fn word(&self, address: u64) -> Result<u64, Nonsense> {
+    fn word(&self, address: u64) -> Result<u64, InvalidMemory> {
         let mut bytes = [0; 8];
         self.read_all(address, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
@@ -43,7 +43,7 @@ pub trait Memory {
     ///
     /// # Errors
     /// If the address cannot be read, or the string is too long.
-    fn string(&self, address: u64) -> Result<Vec<u8>, Nonsense> {
+    fn string(&self, address: u64) -> Result<Vec<u8>, InvalidMemory> {
         if address == 0 {
             return Ok(Vec::new());
         }
@@ -56,7 +56,7 @@ pub trait Memory {
                 return Ok(bytes);
             }
         }
-        Err(Nonsense)
+        Err(InvalidMemory)
     }
 }
 
@@ -92,26 +92,26 @@ impl Memory for ProcessMemory {
 }
 
 /// The word of eight bytes at `offset` in `bytes`.
-pub(super) fn word_in(bytes: &[u8], offset: u64) -> Result<u64, Nonsense> {
+pub(super) fn word_in(bytes: &[u8], offset: u64) -> Result<u64, InvalidMemory> {
     array_in(bytes, offset).map(u64::from_ne_bytes)
 }
 
 /// The four bytes at `offset` in `bytes`.
-pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, Nonsense> {
+pub(super) fn half_in(bytes: &[u8], offset: u64) -> Result<u32, InvalidMemory> {
     array_in(bytes, offset).map(u32::from_ne_bytes)
 }
 
 /// The two bytes at `offset` in `bytes`.
-pub(super) fn short_in(bytes: &[u8], offset: u64) -> Result<u16, Nonsense> {
+pub(super) fn short_in(bytes: &[u8], offset: u64) -> Result<u16, InvalidMemory> {
     array_in(bytes, offset).map(u16::from_ne_bytes)
 }
 
 /// The byte at `offset` in `bytes`.
-pub(super) fn byte_in(bytes: &[u8], offset: u64) -> Result<u8, Nonsense> {
+pub(super) fn byte_in(bytes: &[u8], offset: u64) -> Result<u8, InvalidMemory> {
     array_in(bytes, offset).map(u8::from_ne_bytes)
 }
 
-fn array_in<const N: usize>(bytes: &[u8], offset: u64) -> Result<[u8; N], Nonsense> {
+fn array_in<const N: usize>(bytes: &[u8], offset: u64) -> Result<[u8; N], InvalidMemory> {
     let from = usize::try_from(offset).ok().and_then(|start| bytes.get(start..));
-    from.and_then(<[u8]>::first_chunk).copied().ok_or(Nonsense)
+    from.and_then(<[u8]>::first_chunk).copied().ok_or(InvalidMemory)
 }

@@ -30,15 +30,15 @@ pub(super) struct HelperRequest {
     pub(super) parent: u32,
     /// How long the helper may take.
     pub(super) limit: Duration,
-    pub(super) task: Task,
+    pub(super) task: HelperTask,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Task {
+pub(super) enum HelperTask {
     Inspect,
     /// Read how to unwind the JVM's stacks, as soon as its code heaps exist, and send the descriptor of its memory.
     Describe,
-    Attach(Order),
+    Attach(AttachOrder),
     /// Read where the JVM describes its code and how to unwind its stacks, and send the descriptor of its memory.
     Open,
     /// Remove what a killed helper may have left: the trigger and the agent's file of this name.
@@ -47,7 +47,7 @@ pub(super) enum Task {
 
 /// Parameters of an attach: the agent's file and options, and whether builds with known crashes are allowed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct AttachOrder {
     pub(super) file_name: String,
     pub(super) nonce: [u8; 16],
     pub(super) lease_seconds: u64,

@@ -20,6 +20,7 @@ mod log_file;
 mod memory;
 mod message;
 pub mod names;
+pub mod pauses;
 mod peer;
 mod policy;
 mod prerequisites;
@@ -36,12 +37,13 @@ mod vm_structs;
 
 pub use agent_file::AGENT;
 pub use attach::{
-    AttachOptions, Attached, Failed, JvmDescription, LogSource, Opened, attach, describe, inspect, open,
+    AttachFailure, AttachOptions, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe,
+    inspect, open,
 };
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use generated::without_run_number;
 pub use inspection::{Flags, Inspection};
-pub use policy::{Permitted, permitted};
+pub use policy::{AgentPermissions, permitted};
 pub use refusal::Refusal;
 pub use row::{JvmRow, NamesFrom};
 pub use version::JavaVersion;

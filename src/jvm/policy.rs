@@ -12,7 +12,7 @@ const LOAD_EVENT_8U: &str = "JDK-8305165";
 
 /// What the agent may do in a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permitted {
+pub struct AgentPermissions {
     /// The agent may enable `DynamicCodeGenerated`: the names of stubs and adapters.
     pub stubs: bool,
 }
@@ -27,13 +27,13 @@ pub struct Permitted {
 /// # Errors
 /// [`Refusal::KnownCrash`] if the agent may crash this build, [`Refusal::UnknownVersion`] without a version; `force`
 /// suppresses both.
-pub fn permitted(version: Option<JavaVersion>, force: bool) -> Result<Permitted, Refusal> {
+pub fn permitted(version: Option<JavaVersion>, force: bool) -> Result<AgentPermissions, Refusal> {
     let Some(version) = version else {
-        return if force { Ok(Permitted { stubs: false }) } else { Err(Refusal::UnknownVersion) };
+        return if force { Ok(AgentPermissions { stubs: false }) } else { Err(Refusal::UnknownVersion) };
     };
     match load_event_crash(version) {
         Some(bug) if !force => Err(Refusal::KnownCrash(bug.to_owned())),
-        _ => Ok(Permitted { stubs: stub_event_is_safe(version) }),
+        _ => Ok(AgentPermissions { stubs: stub_event_is_safe(version) }),
     }
 }
 
@@ -91,6 +91,6 @@ mod tests {
             assert!(stubs(text, true).is_ok(), "{text} forced");
         }
         assert_eq!(permitted(None, false), Err(Refusal::UnknownVersion));
-        assert_eq!(permitted(None, true), Ok(Permitted { stubs: false }));
+        assert_eq!(permitted(None, true), Ok(AgentPermissions { stubs: false }));
     }
 }

@@ -7,7 +7,7 @@ use jvm_symbols_log::header::LogKind;
 use super::agent_file::usable_tmp;
 use super::deadline::Deadline;
 use super::inspection::Inspection;
-use super::listen::{Habits, foresee};
+use super::listen::{ListenerBehaviour, check_listener};
 use super::log_file::logs_of;
 use super::policy::permitted;
 use super::refusal::Refusal;
@@ -15,19 +15,19 @@ use super::target::AttachTarget;
 
 /// A JVM that may be asked to load the agent.
 #[derive(Debug)]
-pub(super) struct Askable {
+pub(super) struct AttachPreconditions {
     pub(super) tmp: OwnedFd,
     /// The agent may enable the event of stubs.
     pub(super) stubs: bool,
 }
 
-impl Askable {
+impl AttachPreconditions {
     /// Checks everything that is known without contacting the JVM; `force` permits builds that may crash.
     pub(super) fn check(
         target: &AttachTarget,
         inspection: &Inspection,
         force: bool,
-    ) -> Result<Askable, Refusal> {
+    ) -> Result<AttachPreconditions, Refusal> {
         let flags = inspection.flags;
         if flags.disable_attach_mechanism == Some(true) {
             return Err(Refusal::AttachDisabled);
@@ -42,7 +42,7 @@ impl Askable {
         if let Some(threads) = &inspection.threads {
             threads.check(target)?;
         }
-        Ok(Askable { tmp: usable_tmp(target)?, stubs })
+        Ok(AttachPreconditions { tmp: usable_tmp(target)?, stubs })
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn has_agent_at_start(target: &AttachTarget) -> Result<bool, Refusal>
 }
 
 /// Predicts why an attach would be refused. The JVM is not asked to listen; a listening JVM gets no request.
-pub(super) fn foreseen(
+pub(super) fn predict_refusal(
     target: &AttachTarget,
     parent: u32,
     inspection: &Inspection,
@@ -64,6 +64,6 @@ pub(super) fn foreseen(
     if has_agent_at_start(target)? {
         return Ok(());
     }
-    let Askable { tmp, .. } = Askable::check(target, inspection, false)?;
-    foresee(target, &tmp, parent, Habits::of(inspection), deadline)
+    let AttachPreconditions { tmp, .. } = AttachPreconditions::check(target, inspection, false)?;
+    check_listener(target, &tmp, parent, ListenerBehaviour::of(inspection), deadline)
 }

@@ -80,7 +80,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal for a failed system call of the profiler itself, whatever the JVM is or does.
+    /// The refusal for a failed system call of the profiler itself, for which the JVM is not the cause.
     pub(super) fn of_own(what: &str, error: &io::Error) -> Refusal {
         let words = format!("{what}: {error}");
         match error.raw_os_error() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::attach::{Outlook, outlook};
+use super::attach::{JvmSurvey, outlook};
 use super::discover::Jvm;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
@@ -50,13 +50,13 @@ impl JvmRow {
     /// Inspects a JVM without attaching.
     #[must_use]
     pub fn of(jvm: &Jvm, binary: &Path) -> JvmRow {
-        let unseen = |refusal| Outlook {
+        let unseen = |refusal| JvmSurvey {
             inspection: Inspection::default(),
             refusal: Some(refusal),
             has_agent_at_start: false,
             is_readable: false,
         };
-        let Outlook { inspection, refusal, has_agent_at_start, is_readable } =
+        let JvmSurvey { inspection, refusal, has_agent_at_start, is_readable } =
             outlook(jvm, binary).unwrap_or_else(unseen);
         JvmRow {
             pid: jvm.process.tgid,

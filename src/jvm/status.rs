@@ -7,7 +7,7 @@ const SIGTERM_BIT: u64 = 1 << 14;
 /// Whether a process has a handler for SIGQUIT, by the text of `/proc/PID/status`. Without a handler SIGQUIT kills it.
 #[must_use]
 pub(super) fn catches_sigquit(status: &[u8]) -> bool {
-    signals(status).is_some_and(|(caught, ignored)| caught & !ignored & SIGQUIT_BIT != 0)
+    signals(status).is_some_and(|masks| masks.caught & !masks.ignored & SIGQUIT_BIT != 0)
 }
 
 /// Whether a JVM runs Java by now: attaching is possible and its tables are complete. Since JDK 19 and 17.0.3 SIGQUIT
@@ -16,16 +16,21 @@ pub(super) fn catches_sigquit(status: &[u8]) -> bool {
 #[must_use]
 pub(super) fn runs_java(status: &[u8]) -> bool {
     catches_sigquit(status)
-        && signals(status).is_some_and(|(caught, ignored)| (caught | ignored) & SIGTERM_BIT != 0)
+        && signals(status).is_some_and(|masks| (masks.caught | masks.ignored) & SIGTERM_BIT != 0)
 }
 
-/// The masks of caught and of ignored signals.
-fn signals(status: &[u8]) -> Option<(u64, u64)> {
+/// What a process does with signals, one bit a signal.
+struct SignalMasks {
+    caught: u64,
+    ignored: u64,
+}
+
+fn signals(status: &[u8]) -> Option<SignalMasks> {
     let mask = |name: &[u8]| {
         let line = status.split(|&b| b == b'\n').skip(1).find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(std::str::from_utf8(line.trim_ascii()).ok()?, 16).ok()
     };
-    Some((mask(b"SigCgt:")?, mask(b"SigIgn:")?))
+    Some(SignalMasks { caught: mask(b"SigCgt:")?, ignored: mask(b"SigIgn:")? })
 }
 
 /// How far a process's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds, by the text of `/proc/PID/timens_offsets`

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::{Memory, Nonsense};
+use super::memory::{InvalidMemory, Memory};
 use super::refusal::Refusal;
 use super::target::AttachTarget;
 use super::vm_structs::{Field, VmStructs};
@@ -42,13 +42,14 @@ pub(super) fn read<M: Memory>(memory: &M, tables: &VmStructs) -> Option<JavaThre
     read_ids(memory, tables).ok().map(JavaThreads)
 }
 
-fn read_ids<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Vec<u32>, Nonsense> {
-    let field = |(class, name)| tables.field(class, name).ok_or(Nonsense);
-    let offset = |wanted| field(wanted).and_then(|at| if at < MAX_OFFSET { Ok(at) } else { Err(Nonsense) });
+fn read_ids<M: Memory>(memory: &M, tables: &VmStructs) -> Result<Vec<u32>, InvalidMemory> {
+    let field = |(class, name)| tables.field(class, name).ok_or(InvalidMemory);
+    let offset =
+        |wanted| field(wanted).and_then(|at| if at < MAX_OFFSET { Ok(at) } else { Err(InvalidMemory) });
     let [list, next, array, length, threads, id, os_thread, of_java_thread] = FIELDS;
     let (os_thread, id) = (offset(os_thread).or_else(|_| offset(of_java_thread))?, offset(id)?);
     let mut ids = Vec::new();
-    let mut add = |thread: u64| -> Result<(), Nonsense> {
+    let mut add = |thread: u64| -> Result<(), InvalidMemory> {
         let own = memory.word(thread.saturating_add(os_thread))?;
         // A thread that is being made has no `OSThread` yet.
         if own != 0 {
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(read(&&bytes, &tables(&array)), None, "more threads than there is memory for");
         bytes.word(0x4000, 0);
         assert_eq!(read(&&bytes, &tables(&array)), Some(JavaThreads(Vec::new())), "no JVM was made");
-        assert_eq!(read(&&bytes, &tables(&OWN)), None, "a JVM that does not tell");
+        assert_eq!(read(&&bytes, &tables(&OWN)), None, "a JVM without the field");
     }
 
     #[test]

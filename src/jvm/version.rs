@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_that_no_test_runs_on_are_told() {
+    fn untested_releases_are_reported() {
         let newer_than = |text| JavaVersion::parse(text).and_then(JavaVersion::newer_than);
         assert_eq!(newer_than("28-ea+12"), Some(25));
         assert_eq!(newer_than("26.0.1+8"), Some(25));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::exported::Exported;
-use super::memory::{Memory, Nonsense, half_in, word_in};
+use super::memory::{InvalidMemory, Memory, half_in, word_in};
 
 /// Most entries of a table. JDK 25 has about 3,000 fields and 1,000 types.
 const MAX_ENTRIES: u64 = 32_768;
@@ -29,7 +29,7 @@ impl VmStructs {
         base: u64,
         fields: &[&'static [Field]],
         types: &'static [&'static str],
-    ) -> Result<VmStructs, Nonsense> {
+    ) -> Result<VmStructs, InvalidMemory> {
         let library = Exported::at(memory, base)?;
         let mut found = VmStructs::default();
         found.read_fields(memory, &library, fields)?;
@@ -42,13 +42,13 @@ impl VmStructs {
         memory: &M,
         library: &Exported<'_, M>,
         wanted: &[&'static [Field]],
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), InvalidMemory> {
         let wanted = || wanted.iter().copied().flatten();
         let at = |part: &str| library.value(&format!("gHotSpotVMStructEntry{part}Offset"));
         let (type_name, field_name) = (at("TypeName")?, at("FieldName")?);
         let (is_static, offset, address) = (at("IsStatic")?, at("Offset")?, at("Address")?);
         let table = library.value("gHotSpotVMStructs")?;
-        let mut names = Names::new(memory);
+        let mut names = WantedNames::new(memory);
         entries(memory, table, library.value("gHotSpotVMStructEntryArrayStride")?, type_name, |entry| {
             let class = names.of(word_in(entry, type_name)?)?;
             let Some(&(class, _)) = wanted().find(|(c, _)| c.as_bytes() == class) else { return Ok(()) };
@@ -67,11 +67,11 @@ impl VmStructs {
         memory: &M,
         library: &Exported<'_, M>,
         wanted: &'static [&'static str],
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), InvalidMemory> {
         let type_name = library.value("gHotSpotVMTypeEntryTypeNameOffset")?;
         let size = library.value("gHotSpotVMTypeEntrySizeOffset")?;
         let table = library.value("gHotSpotVMTypes")?;
-        let mut names = Names::new(memory);
+        let mut names = WantedNames::new(memory);
         entries(memory, table, library.value("gHotSpotVMTypeEntryArrayStride")?, type_name, |entry| {
             let name = names.of(word_in(entry, type_name)?)?;
             if let Some(&name) = wanted.iter().find(|w| w.as_bytes() == name) {
@@ -104,34 +104,34 @@ fn entries<M: Memory>(
     table: u64,
     stride: u64,
     name: u64,
-    mut each: impl FnMut(&[u8]) -> Result<(), Nonsense>,
-) -> Result<(), Nonsense> {
+    mut each: impl FnMut(&[u8]) -> Result<(), InvalidMemory>,
+) -> Result<(), InvalidMemory> {
     if !ENTRY_SIZES.contains(&stride) {
-        return Err(Nonsense);
+        return Err(InvalidMemory);
     }
-    let mut entry = vec![0; usize::try_from(stride).map_err(|_| Nonsense)?];
+    let mut entry = vec![0; usize::try_from(stride).map_err(|_| InvalidMemory)?];
     for index in 0..MAX_ENTRIES {
-        memory.read_all(table.checked_add(index * stride).ok_or(Nonsense)?, &mut entry)?;
+        memory.read_all(table.checked_add(index * stride).ok_or(InvalidMemory)?, &mut entry)?;
         if word_in(&entry, name)? == 0 {
             return Ok(());
         }
         each(&entry)?;
     }
-    Err(Nonsense)
+    Err(InvalidMemory)
 }
 
 /// Strings that were read, by address: many entries have the same names.
-struct Names<'a, M> {
+struct WantedNames<'a, M> {
     memory: &'a M,
     known: HashMap<u64, Vec<u8>>,
 }
 
-impl<'a, M: Memory> Names<'a, M> {
-    fn new(memory: &'a M) -> Names<'a, M> {
-        Names { memory, known: HashMap::new() }
+impl<'a, M: Memory> WantedNames<'a, M> {
+    fn new(memory: &'a M) -> WantedNames<'a, M> {
+        WantedNames { memory, known: HashMap::new() }
     }
 
-    fn of(&mut self, address: u64) -> Result<&[u8], Nonsense> {
+    fn of(&mut self, address: u64) -> Result<&[u8], InvalidMemory> {
         use std::collections::hash_map::Entry;
         match self.known.entry(address) {
             Entry::Occupied(known) => Ok(known.into_mut()),

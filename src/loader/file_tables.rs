@@ -15,7 +15,7 @@ const STAYS: Duration = Duration::from_secs(60);
 /// The tables of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileTables {
-    parts: Vec<Part>,
+    parts: Vec<LoadedPart>,
     /// Tables of further parts can be built.
     more: bool,
     /// Number of stacks that needed a part for which there was no room.
@@ -23,7 +23,7 @@ pub(super) struct FileTables {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
+struct LoadedPart {
     window: TableWindow,
     key: TableKey,
     since: Instant,
@@ -54,7 +54,7 @@ impl FileTables {
 
     /// A file with one table.
     pub(super) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
-        let parts = vec![Part { window: part.window, key, since: now }];
+        let parts = vec![LoadedPart { window: part.window, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
 
@@ -98,7 +98,7 @@ impl FileTables {
         if self.parts.len() < MAX_PARTS {
             return true;
         }
-        let old = |part: &Part| now.saturating_duration_since(part.since) >= STAYS;
+        let old = |part: &LoadedPart| now.saturating_duration_since(part.since) >= STAYS;
         let oldest = (0..self.parts.len()).min_by_key(|&part| self.parts[part].since);
         let Some(oldest) = oldest.filter(|&part| old(&self.parts[part])) else { return false };
         self.parts.remove(oldest);
@@ -106,7 +106,7 @@ impl FileTables {
     }
 
     pub(super) fn add(&mut self, part: &TablePart, key: TableKey, now: Instant) {
-        self.parts.push(Part { window: part.window, key, since: now });
+        self.parts.push(LoadedPart { window: part.window, key, since: now });
         self.parts.sort_by_key(|part| part.window.start);
     }
 

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_pointer_is_followed_where_it_is_one() {
+    fn valid_frame_pointers_are_followed() {
         let frame = |cfa, fp| Rule::Frame { cfa, fp };
         let usual = frame(Cfa::Fp(16), Fp::AtCfa(-16));
         let pushed = frame(Cfa::Sp(24), Fp::AtCfa(-16));

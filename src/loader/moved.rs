@@ -4,23 +4,23 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::process::Processes;
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::sample::{CountedStack, MonoNs, ProcessId};
 
 /// Searches anonymous memory for code of files, at the addresses of these stacks. Skips processes that `is_described`
 /// accepts, because their runtime describes all generated code.
 pub(super) fn find_moved(
-    stacks: &[(Stack, Count)],
+    stacks: &[CountedStack],
     processes: &mut Processes,
     is_described: impl Fn(u32) -> bool,
 ) {
     // Few processes have such memory, and most of those are not due for another search.
-    let mut searched: HashMap<ProcessId, Option<Samples>> = HashMap::new();
+    let mut searched: HashMap<ProcessId, Option<AnonymousAddresses>> = HashMap::new();
     let mut pages: HashSet<(u32, u64)> = HashSet::new();
-    for (stack, _) in stacks.iter().filter(|(stack, _)| !stack.user.is_empty()) {
+    for CountedStack { stack, .. } in stacks.iter().filter(|one| !one.stack.user.is_empty()) {
         let (id, at) = (stack.key.process, stack.at);
         let mut begin = || {
             let may = !is_described(id.tgid) && processes.may_have_moved(id, at);
-            may.then(|| Samples { at, addresses: Vec::new() })
+            may.then(|| AnonymousAddresses { at, addresses: Vec::new() })
         };
         let Some(samples) = searched.entry(id).or_insert_with(&mut begin) else { continue };
         for pc in stack.user.iter().filter_map(|word| word.probe()) {
@@ -30,14 +30,14 @@ pub(super) fn find_moved(
         }
     }
     for (id, samples) in searched {
-        if let Some(Samples { at, addresses }) = samples {
+        if let Some(AnonymousAddresses { at, addresses }) = samples {
             processes.find_moved(id, at, addresses);
         }
     }
 }
 
 /// Addresses in anonymous memory at which a program ran.
-struct Samples {
+struct AnonymousAddresses {
     at: MonoNs,
     addresses: Vec<u64>,
 }

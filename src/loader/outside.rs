@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::outside::OutsideStack;
 use crate::process::Processes;
 use crate::process::memory::{ProgramMemory, switches};
-use crate::sample::{Count, MonoNs, ProcessId, Stack};
+use crate::sample::{CountedStack, MonoNs, ProcessId, Stack};
 use crate::symbolize::{OutsideProcess, Symbolizer, ThreadToUnwind};
 use crate::unwind::{ProgramLayout, SpaceImage, TableMemory, TableStore};
 
@@ -50,12 +50,12 @@ impl Outside {
     /// Unwinds the stacks of a window whose threads wait still.
     pub(crate) fn unwind<M: TableMemory>(
         &mut self,
-        stacks: &mut [(Stack, Count)],
+        stacks: &mut [CountedStack],
         store: &TableStore<M>,
         processes: &mut Processes,
         symbolizer: &mut Symbolizer,
     ) {
-        if stacks.iter().all(|(stack, _)| stack.waiting.is_none()) {
+        if stacks.iter().all(|one| one.stack.waiting.is_none()) {
             return;
         }
         let (until, new) = (Instant::now() + LONGEST, self.take_new(stacks));
@@ -66,7 +66,7 @@ impl Outside {
             }
             self.unwind_process(id, process, store, processes, symbolizer);
         }
-        for (stack, _) in stacks {
+        for CountedStack { stack, .. } in stacks {
             if let Some(known) = WaitId::of(stack).and_then(|wait| self.known.get(&wait)) {
                 let OutsideStack { user, end, lock, lock_is_hidden: _ } = known.clone();
                 (stack.user, stack.end, stack.lock, stack.waiting) = (user, end, lock, None);
@@ -75,10 +75,10 @@ impl Outside {
     }
 
     /// Keeps what is known of these waits, and returns the others.
-    fn take_new(&mut self, stacks: &[(Stack, Count)]) -> BTreeMap<ProcessId, WaitingProcess> {
+    fn take_new(&mut self, stacks: &[CountedStack]) -> BTreeMap<ProcessId, WaitingProcess> {
         let mut before = std::mem::take(&mut self.known);
         let mut new = BTreeMap::new();
-        for (stack, _) in stacks {
+        for CountedStack { stack, .. } in stacks {
             let (Some(wait), Some(waiting)) = (WaitId::of(stack), &stack.waiting) else { continue };
             if self.known.contains_key(&wait) {
                 continue;

@@ -13,10 +13,10 @@ const MAX_PLACES: usize = 16;
 
 /// By process, the places whose code was replaced.
 #[derive(Debug, Default)]
-pub(super) struct Replaced(HashMap<u32, Vec<Place>>);
+pub(super) struct ReplacedCode(HashMap<u32, Vec<ReplacedRange>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ReplacedRange {
     start: u64,
     end: u64,
     from: MonoNs,
@@ -24,24 +24,24 @@ struct Place {
     loaded: Option<MonoNs>,
 }
 
-impl Place {
+impl ReplacedRange {
     /// Whether a stack of time `at` may have been unwound by the old code's table.
     fn misled(&self, at: MonoNs) -> bool {
         self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + LONGEST_WALK)
     }
 }
 
-impl Replaced {
+impl ReplacedCode {
     /// Adds code that is not loaded into the BPF program's maps yet.
     pub(super) fn add(&mut self, code: &CoveredCode) {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let places = self.0.entry(tgid).or_default();
         if places.len() < MAX_PLACES {
-            places.push(Place { start, end, from: at, loaded: None });
+            places.push(ReplacedRange { start, end, from: at, loaded: None });
         } else {
             // A process with that many places is not trusted: its stacks are cut after the first user frame.
             let from = places.iter().map(|place| place.from).min().unwrap_or(at);
-            *places = vec![Place { start: 0, end: u64::MAX, from, loaded: None }];
+            *places = vec![ReplacedRange { start: 0, end: u64::MAX, from, loaded: None }];
         }
     }
 
@@ -59,7 +59,7 @@ impl Replaced {
             return false;
         }
         let whose = [Some(stack.key.process.tgid), parent()].into_iter().flatten();
-        let places: Vec<&Place> = whose
+        let places: Vec<&ReplacedRange> = whose
             .filter_map(|tgid| self.0.get(&tgid))
             .flatten()
             .filter(|place| place.misled(stack.at))
@@ -86,7 +86,7 @@ impl Replaced {
 mod tests {
     use super::*;
     use crate::sample::ProcessId;
-    use crate::sample::{Leaf, StackKey, UserWord};
+    use crate::sample::{Leaf, StackKey, ThreadContext, UserWord};
 
     const TGID: u32 = 7;
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     /// The number of frames left of a stack of time `at`, and its stop reason.
-    fn left(replaced: &Replaced, tgid: u32, at: u64) -> (usize, StopReason) {
+    fn left(replaced: &ReplacedCode, tgid: u32, at: u64) -> (usize, StopReason) {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let mut stack = Stack {
             key: StackKey { process, ..StackKey::default() },
@@ -114,6 +114,8 @@ mod tests {
             waiting: None,
             lock: None,
             waker: None,
+            object: None,
+            context: ThreadContext::None,
         };
         let cut = replaced.cut(&mut stack, || None);
         assert_eq!(cut, stack.end == StopReason::NoTable);
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn callers_that_another_ones_table_gave_are_not_believed() {
-        let mut replaced = Replaced::default();
+        let mut replaced = ReplacedCode::default();
         replaced.add(&code(0x7000, 100));
         assert_eq!(left(&replaced, TGID, 99), (4, StopReason::Root), "it was not there");
         assert_eq!(left(&replaced, TGID, 100), (3, StopReason::NoTable));
@@ -138,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_and_seen_is_forgotten() {
-        let mut replaced = Replaced::default();
+    fn replaced_code_is_forgotten_after_its_last_stack() {
+        let mut replaced = ReplacedCode::default();
         replaced.add(&code(0x7000, 100));
         replaced.mark_loaded(TGID, MonoNs(200));
         replaced.retire(MonoNs(201));
@@ -149,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn who_replaces_code_all_the_time_is_believed_nowhere() {
-        let mut replaced = Replaced::default();
+    fn constant_replacement_invalidates_all_tables() {
+        let mut replaced = ReplacedCode::default();
         (0..10 * MAX_PLACES as u64).for_each(|i| replaced.add(&code(0x10_0000 + i * 0x1000, 100 + i)));
         assert!(replaced.0[&TGID].len() <= MAX_PLACES);
         assert_eq!(left(&replaced, TGID, 100), (1, StopReason::NoTable));

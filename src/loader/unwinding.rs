@@ -5,59 +5,41 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::crowded::Crowded;
 use super::file_tables::{FileTables, TableAt, TabledRange};
 use super::left_by_fp::end_at;
-use super::missing::{LAST_PAUSE, Missing};
 use super::moved::find_moved;
 use super::outside::Outside;
-use super::replaced::Replaced;
+use super::range_limit::RangeLimit;
+use super::replaced::ReplacedCode;
+use super::table_retries::{LAST_PAUSE, TableRetries};
+use super::table_source::TableSource;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, ReachedLimits};
 use crate::plan::allowance::TimeAllowance;
 use crate::process::{
-    CodeRange, CodeSource, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes, Vdso,
+    CodeRange, CodeSource, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes,
 };
-use crate::sample::{Count, MonoNs, Stack, StopReason, UserWord};
+use crate::sample::{CountedStack, MonoNs, Stack, StopReason, UserWord};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
     self, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
-    TablePart, TableStore, Usage,
+    TableStore, Usage,
 };
 
 /// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
 const PART: u32 = 10;
 const MOST_SAVED: Duration = Duration::from_secs(1);
+/// The same for processes that need no new table, once the time above is spent.
+const KNOWN_PART: u32 = 20;
+const MOST_SAVED_KNOWN: Duration = Duration::from_millis(100);
 /// How long loading may delay the start of sampling, and each `load_some` after that.
 const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
 /// Files whose table keys are kept. The limit is generous, because containers have many files with the same content.
 const MAX_FILES: usize = 16_384;
 const MAX_RULES: usize = 1 << 16;
-
-/// The source of unwind tables.
-pub(crate) trait TableSource {
-    /// The file of a vdso.
-    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
-
-    /// Builds the table of a file, or of the part of a file around an offset.
-    ///
-    /// # Errors
-    /// Why there is no table.
-    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable>;
-}
-
-impl TableSource for Symbolizer {
-    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
-        Symbolizer::vdso(self, vdso)
-    }
-
-    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
-        self.unwind_table(file, around)
-    }
-}
 
 /// The loader of unwind tables: the store of loaded data, and the queues of processes to load.
 pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
@@ -78,9 +60,13 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     last: u32,
     /// Limits the time for loading: a process that maps file after file must not keep us busy.
     allowance: TimeAllowance,
-    missing: Missing,
-    replaced: Replaced,
-    crowded: Crowded,
+    /// Limits the time for processes that need no new table: they do not wait while others' tables are paid off.
+    known_allowance: TimeAllowance,
+    /// Queued processes that need a new table. Neither they nor the tables have changed since they were looked at.
+    needy: BTreeSet<u32>,
+    missing: TableRetries,
+    replaced: ReplacedCode,
+    crowded: RangeLimit,
     outside: Outside,
     limits: ReachedLimits,
 }
@@ -98,9 +84,11 @@ impl<M: TableMemory> Unwinding<M> {
             late: BTreeSet::new(),
             last: 0,
             allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
-            missing: Missing::default(),
-            replaced: Replaced::default(),
-            crowded: Crowded::default(),
+            known_allowance: TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, Instant::now()),
+            needy: BTreeSet::new(),
+            missing: TableRetries::default(),
+            replaced: ReplacedCode::default(),
+            crowded: RangeLimit::default(),
             outside: Outside::default(),
             limits: ReachedLimits::default(),
         }
@@ -116,7 +104,7 @@ impl<M: TableMemory> Unwinding<M> {
         !(self.running.is_empty() && self.due.is_empty())
     }
 
-    /// Loads queued processes, as long as the allowance permits.
+    /// Loads queued processes, as long as the allowance permits; after that, those that need no new table.
     pub(crate) fn load_some(
         &mut self,
         processes: &mut Processes,
@@ -129,18 +117,60 @@ impl<M: TableMemory> Unwinding<M> {
         if !allowed.is_zero() {
             self.advance(processes, groups, tables, now + allowed);
             self.allowance.spend(now.elapsed());
+            return;
         }
+        let allowed = self.known_allowance.now(now);
+        if !allowed.is_zero() {
+            self.advance_known(processes, groups, tables, now + allowed);
+            self.known_allowance.spend(now.elapsed());
+        }
+    }
+
+    /// Loads the queued processes that need no new table, until a time; all others stay queued as they are.
+    fn advance_known(
+        &mut self,
+        processes: &mut Processes,
+        groups: &Groups,
+        tables: &mut dyn TableSource,
+        until: Instant,
+    ) {
+        let queued: Vec<u32> = self.running.iter().chain(&self.due).copied().collect();
+        for tgid in queued {
+            let may_load = self.running.contains(&tgid) || self.is_loadable(tgid, processes, groups);
+            if !may_load || self.needy.contains(&tgid) {
+                continue;
+            }
+            match processes.code(tgid) {
+                Some(code) if self.knows_all(&code, tables) => {
+                    self.running.remove(&tgid);
+                    self.due.remove(&tgid);
+                    self.load(tgid, code, tables, until);
+                }
+                Some(_) => drop(self.needy.insert(tgid)),
+                None => {}
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// Whether the tables of all files of a process are loaded.
+    fn knows_all(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
+        code.ranges.iter().filter_map(|range| file_of(range, tables)).all(|(id, _)| self.known(id).is_some())
     }
 
     /// Queues the processes that changed or are due for a retry, and notes replaced code.
     fn note_changes(&mut self, processes: &mut Processes, now: Instant) {
-        self.due.append(&mut processes.take_touched());
+        let mut touched = processes.take_changed_processes();
+        self.needy.retain(|tgid| !touched.contains(tgid));
+        self.due.append(&mut touched);
         self.due.extend(self.missing.take_due(now));
         // A fork is unwound by its parent's address space until its own is loaded.
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
                 // Code that a program moved to anonymous memory at the same addresses still has the right table.
-                let others = processes.not_restored(&code);
+                let others = processes.unrestored_ranges(&code);
                 others
                     .iter()
                     .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
@@ -170,7 +200,7 @@ impl<M: TableMemory> Unwinding<M> {
     /// Unwinds the stacks of threads that wait still.
     pub(crate) fn unwind_outside(
         &mut self,
-        stacks: &mut [(Stack, Count)],
+        stacks: &mut [CountedStack],
         processes: &mut Processes,
         symbolizer: &mut Symbolizer,
     ) {
@@ -182,7 +212,7 @@ impl<M: TableMemory> Unwinding<M> {
     /// where the unwinder used the table of replaced code. `end` is the end of the window.
     pub(crate) fn on_stacks(
         &mut self,
-        stacks: &mut [(Stack, Count)],
+        stacks: &mut [CountedStack],
         end: MonoNs,
         processes: &mut Processes,
         tables: &mut dyn TableSource,
@@ -193,7 +223,7 @@ impl<M: TableMemory> Unwinding<M> {
         self.note_changes(processes, Instant::now());
         find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
         let in_parts = self.tables.values().any(FileTables::has_more);
-        for (stack, _) in stacks.iter_mut().filter(|(stack, _)| !stack.user.is_empty()) {
+        for CountedStack { stack, .. } in stacks.iter_mut().filter(|one| !one.stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
             let cut = self.replaced.cut(stack, parent);
@@ -325,12 +355,17 @@ impl<M: TableMemory> Unwinding<M> {
             let tgid = *next?;
             self.due.remove(&tgid);
             self.last = tgid;
-            let wanted = self.wanted.includes(tgid, processes, groups);
-            if self.store.knows(tgid) || (wanted && processes.is_alive(tgid)) {
+            if self.is_loadable(tgid, processes, groups) {
                 return Some(tgid);
             }
             self.replaced.mark_loaded(tgid, MonoNs::now());
         }
+    }
+
+    /// Whether a process is loaded already, or is wanted and alive.
+    fn is_loadable(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
+        let wanted = self.wanted.includes(tgid, processes, groups);
+        self.store.knows(tgid) || (wanted && processes.is_alive(tgid))
     }
 
     /// Loads a process. If tables are missing after `until`, the process is queued again; for tables that are
@@ -360,7 +395,7 @@ impl<M: TableMemory> Unwinding<M> {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
         self.missing.wait(tgid, again);
-        self.crowded.thin(tgid, &mut ranges, &mut keys);
+        self.crowded.limit_ranges(tgid, &mut ranges, &mut keys);
         self.store.set(tgid, Space { layout, ranges }, &keys);
         self.replaced.mark_loaded(tgid, MonoNs::now());
     }
@@ -419,6 +454,7 @@ impl<M: TableMemory> Unwinding<M> {
             self.tables.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
         }
         self.tables.insert(id, built.clone());
+        self.needy.clear();
         Some(built)
     }
 

@@ -5,16 +5,22 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::*;
-use crate::process::{CoveredCode, EventKind, ProcessEvent, ProcessOptions, Which, event, procfs};
-use crate::sample::{Leaf, ProcessId, StackKey};
+use crate::plan::Settings;
+use crate::process::{CoveredCode, EventKind, ProcessEvent, ProcessOptions, ScanScope, Vdso, event, procfs};
+use crate::sample::{Count, Leaf, ProcessId, StackKey, ThreadContext};
 use crate::unwind::{Cfa, Fp};
-use crate::unwind::{PAGE, TableBuilder, TableWindow};
+use crate::unwind::{PAGE, TableBuilder, TablePart, TableWindow};
+
+/// A stack of one sample.
+fn once(stack: Stack) -> CountedStack {
+    CountedStack { stack, count: Count { ticks: 1, weight: 1, ..Count::default() } }
+}
 
 /// The pages that the BPF program would read.
 #[derive(Clone, Debug, Default)]
-struct Kernel(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
+struct FakeTableMemory(Rc<RefCell<HashMap<u32, Vec<u8>>>>);
 
-impl TableMemory for Kernel {
+impl TableMemory for FakeTableMemory {
     type Error = Infallible;
 
     fn write(&mut self, first: u32, bytes: &[u8]) -> Result<(), Infallible> {
@@ -66,17 +72,17 @@ impl TableSource for OneTable {
 }
 
 /// A loader, the test's own process, and an address in its code.
-fn own() -> (Unwinding<Kernel>, Processes, u64) {
+fn own() -> (Unwinding<FakeTableMemory>, Processes, u64) {
     let mut processes = Processes::new(ProcessOptions::default());
-    assert_eq!(processes.scan(&Which::Tgids(&[std::process::id()])), 1);
-    (Unwinding::new(Kernel::default(), WalkScope::All), processes, own as *const () as u64)
+    assert_eq!(processes.scan(&ScanScope::Tgids(&[std::process::id()])), 1);
+    (Unwinding::new(FakeTableMemory::default(), WalkScope::All), processes, own as *const () as u64)
 }
 
 const OWN: fn() -> u32 = std::process::id;
 /// No process has this number.
 const CHILD: u32 = 4_194_305;
 
-fn load(unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, tables: &mut OneTable) {
+fn load(unwinding: &mut Unwinding<FakeTableMemory>, processes: &mut Processes, tables: &mut OneTable) {
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, tables, Instant::now() + AT_START);
 }
@@ -96,6 +102,8 @@ fn stack(user: Vec<UserWord>) -> Stack {
         waiting: None,
         lock: None,
         waker: None,
+        object: None,
+        context: ThreadContext::None,
     }
 }
 
@@ -108,7 +116,7 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     let asked = tables.asked;
     assert!(asked > 0);
     unwinding.due.clear();
-    processes.take_touched();
+    processes.take_changed_processes();
     load(&mut unwinding, &mut processes, &mut tables);
     if begun.elapsed() < Duration::from_secs(1) {
         assert_eq!(tables.asked, asked, "not at once");
@@ -125,17 +133,42 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     assert!(unwinding.due.is_empty(), "nothing is missing");
 }
 
+/// The time for the tables of other programs is spent: what is loaded already serves new processes nevertheless.
 #[test]
-fn a_table_that_is_built_for_a_stack_is_told_to_the_kernel_side() {
+fn a_process_that_needs_no_new_table_does_not_wait_for_the_tables_of_others() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, ..OneTable::default() };
+    let groups = Groups::new(&Settings::for_test()).unwrap();
+    let now = Instant::now();
+    unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, now);
+    unwinding.allowance.spend(Duration::from_secs(3_600));
+    unwinding.load_some(&mut processes, &groups, &mut tables);
+    assert!(!unwinding.store.knows(OWN()) && unwinding.due.contains(&OWN()), "its tables are new");
+    assert_eq!(tables.asked, 0);
+    unwinding.running.insert(OWN());
+    unwinding.load_some(&mut processes, &groups, &mut tables);
+    assert!(unwinding.running.contains(&OWN()), "it has samples, and goes on to come first");
+    load(&mut unwinding, &mut processes, &mut tables);
+    let asked = tables.asked;
+    unwinding.store.remove(OWN());
+    unwinding.running.insert(OWN());
+    unwinding.known_allowance = TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, now);
+    unwinding.load_some(&mut processes, &groups, &mut tables);
+    assert!(unwinding.store.covers(OWN(), here, here + 1));
+    assert_eq!(tables.asked, asked);
+}
+
+#[test]
+fn a_table_built_for_a_stack_is_loaded() {
     let (mut unwinding, mut processes, here) = own();
     let mut tables = OneTable { there: true, ..OneTable::default() };
     // The deadline has passed, so no table is built.
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, &mut tables, Instant::now());
     unwinding.due.clear();
-    processes.take_touched();
+    processes.take_changed_processes();
     let stack = stack(vec![UserWord::Leaf(here), UserWord::Followed(here + 1)]);
-    let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1, ..Count::default() })]);
+    let (at, mut stacks) = (stack.at, [once(stack)]);
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!(tables.asked, 1);
     assert!(unwinding.store.covers(OWN(), here, here + 1));
@@ -146,12 +179,12 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let (mut unwinding, mut processes, here) = own();
     let mut tables = OneTable { there: true, large: true, asked: 0 };
     load(&mut unwinding, &mut processes, &mut tables);
-    assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "nobody knows which parts are needed");
+    assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "no stack has shown which parts are needed");
     let page = here & !0xfff;
-    let mut reach = |unwinding: &mut Unwinding<Kernel>, pc: u64| {
+    let mut reach = |unwinding: &mut Unwinding<FakeTableMemory>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
         stack.end = StopReason::NoTable;
-        let (at, mut stacks) = (stack.at, [(stack, Count { ticks: 1, weight: 1, ..Count::default() })]);
+        let (at, mut stacks) = (stack.at, [once(stack)]);
         unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
         unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
@@ -170,7 +203,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
 }
 
 #[test]
-fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
+fn replaced_code_is_noted_until_it_is_loaded() {
     let (mut unwinding, mut processes, here) = own();
     let mut tables = OneTable { there: true, ..OneTable::default() };
     load(&mut unwinding, &mut processes, &mut tables);
@@ -181,13 +214,13 @@ fn what_takes_the_place_of_code_is_noted_until_it_is_told() {
     let mapped = event::MmapRecord { start, len: 0x1000, offset: 0, inode, path };
     processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
-    let walk = |unwinding: &mut Unwinding<Kernel>, processes: &mut Processes, stack: &Stack| {
-        let mut stacks = [(stack.clone(), Count { ticks: 1, weight: 1, ..Count::default() })];
+    let walk = |unwinding: &mut Unwinding<FakeTableMemory>, processes: &mut Processes, stack: &Stack| {
+        let mut stacks = [once(stack.clone())];
         unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
-        (stacks[0].0.user.len(), stacks[0].0.end)
+        (stacks[0].stack.user.len(), stacks[0].stack.end)
     };
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, StopReason::NoTable));
-    assert!(unwinding.running.contains(&OWN()), "it runs, and is told of first");
+    assert!(unwinding.running.contains(&OWN()), "it runs, and is loaded first");
     let forked = EventKind::Fork { parent: OWN() };
     processes.apply(&ProcessEvent { at: stack.at, tgid: CHILD, tid: CHILD, kind: forked });
     let mut child = stack.clone();
@@ -216,7 +249,7 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     let (start, end, at) = (here, here + 1, stack.at);
     unwinding.replaced.add(&CoveredCode { tgid: CHILD, parent: 1, start, end, at });
     unwinding.drop_ended(CHILD);
-    let mut stacks = [(stack, Count { ticks: 1, weight: 1, ..Count::default() })];
+    let mut stacks = [once(stack)];
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut OneTable::default());
-    assert_eq!((stacks[0].0.user.len(), stacks[0].0.end), (1, StopReason::NoTable));
+    assert_eq!((stacks[0].stack.user.len(), stacks[0].stack.end), (1, StopReason::NoTable));
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::profile::kind::Origin;
 use crate::profile::labels::ContainerLabels;
+use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
-use crate::sample::{Event, ThreadState};
+use crate::sample::{Event, SpanContext, SpanId, ThreadState, TraceId};
 
 /// A generator of pseudo-random numbers (splitmix64).
 pub(super) struct Numbers(u64);
@@ -95,6 +96,8 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
             cgroup: numbers.below(2) * u64::MAX,
             container: (numbers.below(2) == 0).then(|| Arc::new(container(&mut numbers, &names))),
             state: ThreadState::ALL[numbers.below(ThreadState::ALL.len() as u64) as usize],
+            span: (numbers.below(2) == 0).then(|| span(&mut numbers)),
+            resource: Some(Arc::new(resource(&mut numbers, &names))).filter(|resource| !resource.is_empty()),
         };
         let mut stack = vec![Arc::new(Frame::named(Kind::Process, process))];
         if numbers.below(2) == 0 {
@@ -122,11 +125,21 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     p
 }
 
+fn span(numbers: &mut Numbers) -> SpanContext {
+    let id = |n: u64| n as u8 + 1;
+    SpanContext { trace: TraceId([id(numbers.below(3)); 16]), span: SpanId([id(numbers.below(200)); 8]) }
+}
+
 /// Always with an id: pprof reads a container with only empty fields as no container.
 fn container(numbers: &mut Numbers, names: &[String]) -> ContainerLabels {
     let mut text = || numbers.pick(names).as_str().into();
     let (namespace, pod, container, name, pod_uid) = (text(), text(), text(), text(), text());
     ContainerLabels { namespace, pod, container, name, pod_uid, id: "12ab".repeat(16).into() }
+}
+
+fn resource(numbers: &mut Numbers, names: &[String]) -> ResourceAttributes {
+    let mut text = || numbers.pick(names).as_str().into();
+    ResourceAttributes::new((0..3).map(|_| ResourceAttribute { key: text(), value: text() }))
 }
 
 fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Frame {

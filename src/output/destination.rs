@@ -23,10 +23,10 @@ const MAX_LINKS: usize = 40;
 
 /// The file or stream behind the name of an output.
 #[derive(Debug)]
-pub struct Destination(Way);
+pub struct Destination(DestinationKind);
 
 #[derive(Debug)]
-enum Way {
+enum DestinationKind {
     /// A regular file or a free name: its directory entry and its path.
     File(DirectoryEntry, PathBuf),
     /// An open descriptor, a pipe or a device.
@@ -60,31 +60,31 @@ impl Destination {
     /// One sentence: the name and what is wrong.
     pub fn probe(&self) -> anyhow::Result<()> {
         let probed = match &self.0 {
-            Way::File(place, _) => place.probe(),
-            Way::Stream(stream) => stream.probe(),
+            DestinationKind::File(place, _) => place.probe(),
+            DestinationKind::Stream(stream) => stream.probe(),
         };
         probed.with_context(|| format!("cannot write {self}"))
     }
 
     fn write(&self, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
         match &self.0 {
-            Way::File(place, _) => place.replace(write, false),
-            Way::Stream(stream) => stream.write(write),
+            DestinationKind::File(place, _) => place.replace(write, false),
+            DestinationKind::Stream(stream) => stream.write(write),
         }
     }
 
     /// Whether output to this destination arrives where standard output does.
     #[must_use]
     pub fn is_stdout(&self) -> bool {
-        matches!(&self.0, Way::Stream(stream) if stream.is_stdout())
+        matches!(&self.0, DestinationKind::Stream(stream) if stream.is_stdout())
     }
 
     /// The path of a file after following links; `None` for a stream.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.0 {
-            Way::File(_, path) => Some(path),
-            Way::Stream(_) => None,
+            DestinationKind::File(_, path) => Some(path),
+            DestinationKind::Stream(_) => None,
         }
     }
 
@@ -94,8 +94,12 @@ impl Destination {
         let inode =
             |place: &DirectoryEntry| fstat(&place.directory).map(|stat| (stat.st_dev, stat.st_ino)).ok();
         match (&self.0, &other.0) {
-            (Way::File(one, _), Way::File(two, _)) => one.name == two.name && inode(one) == inode(two),
-            (Way::Stream(one), Way::Stream(two)) => one.to_string() == two.to_string(),
+            (DestinationKind::File(one, _), DestinationKind::File(two, _)) => {
+                one.name == two.name && inode(one) == inode(two)
+            }
+            (DestinationKind::Stream(one), DestinationKind::Stream(two)) => {
+                one.to_string() == two.to_string()
+            }
             _ => false,
         }
     }
@@ -104,15 +108,15 @@ impl Destination {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Way::File(_, path) => path.display().fmt(f),
-            Way::Stream(stream) => stream.fmt(f),
+            DestinationKind::File(_, path) => path.display().fmt(f),
+            DestinationKind::Stream(stream) => stream.fmt(f),
         }
     }
 }
 
-fn follow(name: &Path) -> anyhow::Result<Way> {
+fn follow(name: &Path) -> anyhow::Result<DestinationKind> {
     if name == Path::new("-") {
-        return Ok(Way::Stream(OutputStream::descriptor(STDOUT)?));
+        return Ok(DestinationKind::Stream(OutputStream::descriptor(STDOUT)?));
     }
     // The path to open next, relative to the directory of the previous link, and the same path for messages.
     let (mut next, mut shown) = (name.to_owned(), name.to_owned());
@@ -125,22 +129,22 @@ fn follow(name: &Path) -> anyhow::Result<Way> {
         if let Some(link) = before.take_if(|link| !link.is_trusted()) {
             link.leads_home(place.as_ref().ok(), &shown)?;
         } else if let Some(number) = own_descriptor(&shown) {
-            return Ok(Way::Stream(OutputStream::descriptor(number)?));
+            return Ok(DestinationKind::Stream(OutputStream::descriptor(number)?));
         }
         let place = place?;
-        let Some(entry) = entry_of(&place)? else { return Ok(Way::File(place, shown)) };
+        let Some(entry) = entry_of(&place)? else { return Ok(DestinationKind::File(place, shown)) };
         let stat = fstat(&entry).map_err(io::Error::from)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {}
             FileType::Fifo => {
                 check_pipe(&place, &stat)?;
-                return Ok(Way::Stream(OutputStream::Named(place, Box::new(stat), shown)));
+                return Ok(DestinationKind::Stream(OutputStream::Named(place, Box::new(stat), shown)));
             }
             FileType::CharacterDevice => {
-                return Ok(Way::Stream(OutputStream::Named(place, Box::new(stat), shown)));
+                return Ok(DestinationKind::Stream(OutputStream::Named(place, Box::new(stat), shown)));
             }
             // Entries that cannot be replaced are refused later, by `probe` and `write`.
-            _ => return Ok(Way::File(place, shown)),
+            _ => return Ok(DestinationKind::File(place, shown)),
         }
         if fstatfs(&entry).is_ok_and(|fs| fs.f_type == PROC_SUPER_MAGIC) {
             bail!("{} belongs to another process's descriptors: name the file itself", shown.display());

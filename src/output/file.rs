@@ -145,7 +145,7 @@ fn fill(
     sync: bool,
 ) -> anyhow::Result<()> {
     let room = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-    let limited = buffered(Limited { file, room }, write)?;
+    let limited = buffered(SizeLimitedFile { file, room }, write)?;
     if sync {
         limited.file.sync_all()?;
     }
@@ -165,12 +165,12 @@ pub(super) fn buffered<W: Write>(
 }
 
 /// Stops before RLIMIT_FSIZE does: beyond that limit the kernel sends SIGXFSZ, which kills the process.
-struct Limited {
+struct SizeLimitedFile {
     file: File,
     room: u64,
 }
 
-impl Write for Limited {
+impl Write for SizeLimitedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > self.room {
             return Err(Errno::FBIG.into());
@@ -195,7 +195,7 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{CWD, DirectoryEntry, Limited, replace_synced};
+    use super::{CWD, DirectoryEntry, SizeLimitedFile, replace_synced};
 
     fn names(directory: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(directory)
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_file_sizes_is_an_error_not_a_signal() {
-        let mut out = Limited { file: tempfile::tempfile().unwrap(), room: 10 };
+        let mut out = SizeLimitedFile { file: tempfile::tempfile().unwrap(), room: 10 };
         out.write_all(b"12345678").unwrap();
         let said = out.write_all(b"901").unwrap_err();
         assert_eq!(said.kind(), io::ErrorKind::FileTooLarge);

@@ -113,8 +113,9 @@ pub(super) fn reason(why: &str) -> String {
     format!("[{}]", why.replace(';', "|"))
 }
 
-/// Reads folded stacks of any writer. A file does not contain its event, so the samples become `cpu` samples. Their
-/// period is unknown, so weights in nanoseconds are 0.
+/// Reads folded stacks of any writer. A file does not contain its event: the samples become `cpu` samples, or those of
+/// `wait` or `alloc` if most of their stacks end in why a thread waited, or in what it allocated. Their period is
+/// unknown, so weights in nanoseconds are 0.
 ///
 /// # Errors
 /// A line is not a stack with a count. The error has the line's number, but not its text.
@@ -123,8 +124,10 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     let mut accounts = Accounts::default();
     let labels = profile.intern_labels(&Labels::default());
     let mut sum = Weight::default();
-    let mut parsed = Parsed::default();
+    let mut parsed = FoldedParser::default();
     let mut line = Vec::new();
+    let mut stacks: HashMap<NodeId, u64> = HashMap::new();
+    let mut ends = StackEnds::default();
     for number in 1u64.. {
         line.clear();
         let most = MAX_LINE as u64 + 1;
@@ -146,24 +149,59 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
         let Ok(count) = count.parse::<u64>() else {
             bail!("line {number}: the count at the end is not a whole number")
         };
-        let weight = Weight { count, value: 0 };
         sum = sum
-            .checked_add(weight)
+            .checked_add(Weight { count, value: 0 })
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(name::bare(reason).to_owned(), count),
-            _ if stack == NO_FRAMES => profile.add_at(NodeId::ROOT, labels, Event::Cpu, weight),
+            _ if stack == NO_FRAMES => *stacks.entry(NodeId::ROOT).or_default() += count,
             _ => {
                 let frames = parsed.stack(stack, &mut profile);
-                let leaf = profile.stack_of(frames);
-                profile.add_at(leaf, labels, Event::Cpu, weight);
+                ends.note(frames.last().map(|leaf| profile.frames().kind(*leaf)), count);
+                *stacks.entry(profile.stack_of(frames)).or_default() += count;
             }
         }
     }
+    let event = ends.event();
+    for (leaf, count) in stacks {
+        profile.add_at(leaf, labels, event, Weight { count, value: 0 });
+    }
     accounts.kept = sum.count.saturating_sub(accounts.lost_total());
     accounts.ticks = accounts.shown();
-    *profile.accounts_mut(Event::Cpu) = accounts;
+    *profile.accounts_mut(event) = accounts;
     Ok(profile)
+}
+
+/// How many samples end in which kind of frame. The order of the lines does not matter, and one strange name does not
+/// decide.
+#[derive(Default)]
+struct StackEnds {
+    /// In why a thread waited.
+    waits: u64,
+    /// In a class of objects.
+    objects: u64,
+    /// In a function.
+    functions: u64,
+}
+
+impl StackEnds {
+    fn note(&mut self, leaf: Option<Kind>, count: u64) {
+        let ends = match leaf {
+            Some(Kind::Object) => &mut self.objects,
+            Some(kind) if kind.is_wait() => &mut self.waits,
+            _ => &mut self.functions,
+        };
+        *ends = ends.saturating_add(count);
+    }
+
+    /// The event of such a file.
+    fn event(&self) -> Event {
+        match self {
+            ends if ends.waits > ends.objects.max(ends.functions) => Event::Wait,
+            ends if ends.objects > ends.waits.max(ends.functions) => Event::Alloc,
+            _ => Event::Cpu,
+        }
+    }
 }
 
 /// Spaces that other writers put around frames and lines; non-ASCII spaces are a part of a name.
@@ -176,13 +214,13 @@ const MAX_PARSED: usize = 1 << 16;
 
 /// A cache of frames by text: a file contains few distinct frames, each many times.
 #[derive(Default)]
-struct Parsed {
-    /// One map for each combination that changes the meaning of a text; see [`Parsed::place`].
+struct FoldedParser {
+    /// One map for each combination that changes the meaning of a text; see [`FoldedParser::place`].
     places: [HashMap<Box<str>, (Kind, FrameId)>; 6],
     stack: Vec<FrameId>,
 }
 
-impl Parsed {
+impl FoldedParser {
     /// The frames of a stack, root first.
     fn stack(&mut self, stack: &str, profile: &mut Profile) -> &[FrameId] {
         self.stack.clear();

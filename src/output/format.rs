@@ -22,8 +22,8 @@ pub struct Format {
     pub(super) read: FormatReader,
 }
 
-/// The properties of samples that a profile must distinguish for a format. A run distinguishes whatever one of its
-/// outputs needs.
+/// The properties of samples that a profile must distinguish for a format. A run distinguishes every property
+/// that one of its outputs needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The second of each sample.

@@ -31,7 +31,7 @@ pub struct Look {
 pub struct ComparedColumns {
     /// What is compared with the base.
     pub range: Range<u32>,
-    /// The base.
+    /// Columns of the base: first column, and the one after the last.
     pub base: Range<u32>,
 }
 

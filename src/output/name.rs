@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::kind::waker;
+use crate::profile::lines::LineRow;
 use crate::profile::stripped::file_of_block;
-use crate::profile::tables::LineRow;
 use crate::profile::{Frame, Kind, Module, UnknownReason};
 
 /// The outermost frame of lost ticks; its child is the reason.
@@ -102,7 +102,7 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
         return frame;
     }
     let cut = |suffix: &str| text.strip_suffix(suffix).filter(|t| !t.is_empty());
-    let (kind, name) = if let Some(kind) = wait(text) {
+    let (kind, name) = if let Some(kind) = above_code(text) {
         (kind, text)
     } else if at > 1 && waker::MARKERS.contains(&text) {
         (Kind::Waker, text)
@@ -127,6 +127,12 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
 /// Text without its brackets.
 pub(super) fn bare(text: &str) -> &str {
     text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
+}
+
+/// The class in the name of an object's frame: `int[]` of `[new: int[]]`.
+#[must_use]
+pub(super) fn of_object(text: &str) -> &str {
+    bare(text).strip_prefix("new: ").unwrap_or(text)
 }
 
 /// The frame of a kind with this name, without module, address and line.
@@ -156,12 +162,13 @@ pub fn parse_unknown(text: &str) -> Option<Frame> {
     Some(Frame { name: file.into(), ..Frame::unknown(why, module, 0) })
 }
 
-/// The kind of a leaf that says why a thread had no CPU.
-fn wait(text: &str) -> Option<Kind> {
+/// The kind of a leaf that says why a thread had no CPU, or what it allocated.
+fn above_code(text: &str) -> Option<Kind> {
     let name = text.strip_prefix('[')?.strip_suffix(']')?;
     match name.split_once(": ") {
         Some(("wait" | "idle", _)) => Some(Kind::Wait),
         Some(("blocked", _)) => Some(Kind::Blocked),
+        Some(("new", _)) => Some(Kind::Object),
         None if matches!(name, "runnable" | "throttled") => Some(Kind::Queued),
         _ => None,
     }

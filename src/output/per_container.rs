@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_file_and_nobody_elses_samples() {
+    fn each_container_has_a_file_with_its_own_samples() {
         let mut p = Profile::new();
         for (name, function) in [(None, "host"), (Some("a"), "fa"), (Some("b"), "fb")] {
             let container = name.map(|name| Arc::new(container(name, "")));

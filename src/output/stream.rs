@@ -73,7 +73,7 @@ impl OutputStream {
             OutputStream::Descriptor(_, held) => File::from(held.try_clone()?),
             OutputStream::Named(place, stat, _) => open(place, stat, READER_WAIT)?,
         };
-        match buffered(Patient(file), write) {
+        match buffered(BlockingWriter(file), write) {
             Err(e) if is_broken_pipe(&e) => Ok(()),
             done => done.map(|_| ()),
         }
@@ -128,9 +128,9 @@ fn open(place: &DirectoryEntry, seen: &Stat, reader_wait: Duration) -> anyhow::R
 }
 
 /// Waits for buffer space where the descriptor is non-blocking.
-struct Patient(File);
+struct BlockingWriter(File);
 
-impl Write for Patient {
+impl Write for BlockingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {

@@ -9,7 +9,7 @@ use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use super::folded::{self, Texts};
 use super::format::{Format, FormatReader, Needs};
 use super::look::Look;
-use super::report::thousands;
+use super::report::{every, thousands};
 use super::{name, palette};
 use crate::profile::frames::FrameTable;
 use crate::profile::{Accounts, Kind, ProfileView};
@@ -61,7 +61,7 @@ pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
     options.min_width = 0.0; // narrow frames are cut off already, and their callers have their samples
-    let mut picture = HoldingBack { out: &mut *out, held: Vec::new() };
+    let mut picture = TailBuffer { out: &mut *out, held: Vec::new() };
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;
     ensure!(picture.held == END, "inferno's picture does not end as it did");
@@ -88,12 +88,12 @@ const END: &[u8] = b"</svg>";
 
 /// Passes on everything but the last bytes, as many as [`END`] has. A picture of deep Java stacks has 15 MB, too much
 /// to buffer.
-struct HoldingBack<W> {
+struct TailBuffer<W> {
     out: W,
     held: Vec<u8>,
 }
 
-impl<W: Write> Write for HoldingBack<W> {
+impl<W: Write> Write for TailBuffer<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.held.extend_from_slice(bytes);
         let over = self.held.len().saturating_sub(END.len());
@@ -136,7 +136,7 @@ pub fn subtitle(view: &ProfileView<'_>) -> String {
         text += &format!(" at {:.0} Hz", 1e9 / *period_ns as f64);
     }
     if *one_in > 1 {
-        text += &format!(", one in {} {}", thousands(*one_in), view.event().title());
+        text += &format!(", {}", every(view.event(), *one_in));
     }
     let lost = accounts.lost_total();
     text += &if lost > 0 { format!(", {} lost", thousands(lost)) } else { ", none lost".to_owned() };

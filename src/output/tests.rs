@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
-use super::jfr::parsed::{Parsed, Value};
+use super::jfr::parsed::{JfrValue, Parsed};
 use super::{Format, Look, OutputTarget, encode, folded, jfr, pprof, svg};
 use crate::profile::frame::is_clean;
 use crate::profile::samples::Weight;
@@ -110,10 +110,12 @@ fn folded_comes_back_as_it_was() {
         assert_eq!(text(&back), once);
         let mut lost = profile.accounts(Event::Cpu).lost.clone();
         lost.sort();
-        let mut found = back.accounts(Event::Cpu).lost.clone();
+        // The event is guessed from what most stacks end in.
+        let event = back.events()[0];
+        let mut found = back.accounts(event).lost.clone();
         found.sort();
         assert_eq!(found, lost);
-        assert_eq!(back.accounts(Event::Cpu).kept, profile.accounts(Event::Cpu).kept);
+        assert_eq!(back.accounts(event).kept, profile.accounts(Event::Cpu).kept);
         back.check().unwrap();
     }
 }
@@ -177,7 +179,7 @@ fn hostile_names_are_harmless_in_every_format() {
             assert!(is_clean(names.frames().name(symbol), 5000));
         }
         for constant in from_jfr(&bytes(&profile, &jfr::FORMAT)).constants.values() {
-            if let Value::Text(text) = constant {
+            if let JfrValue::Text(text) = constant {
                 assert!(is_clean(text, 5000), "{text:?}");
             }
         }

@@ -93,7 +93,7 @@ unsafe extern "C" {
 /// Reads memory of the process: fills the whole buffer from an address, or returns false.
 pub type ReadMemory<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 
-/// Unwinds the user stack of a thread. The number of reads is bounded, whatever the memory holds. `leaf`: how the thread
+/// Unwinds the user stack of a thread. The number of reads is bounded for every content of memory. `leaf`: how the thread
 /// left user mode. `None` if the unwinder's words make no sense, which only a fault of its own could cause.
 pub fn unwind(
     pages: &OutsidePages,

@@ -10,12 +10,12 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Looking through all cgroups takes at most one part in this many of CPU time …
+/// Reading all cgroups takes at most one part in this many of this thread's CPU time.
 const LOOK_PART: u32 = 100;
-/// … and two looks are at least this far apart.
+/// The shortest time between two readings of all cgroups.
 const LOOK_LEAST: Duration = Duration::from_millis(900);
 
-/// When cgroups may be looked through again. The last look began at `at`, when this thread had used `cpu` of CPU time.
+/// When all cgroups may be read again. The last reading began at `at`, when this thread had used `cpu` of CPU time.
 pub(crate) fn next_look(at: Instant, cpu: Duration) -> Instant {
     at + ((cpu_time() - cpu) * LOOK_PART).max(LOOK_LEAST)
 }

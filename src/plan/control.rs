@@ -34,7 +34,7 @@ impl Default for Control {
 }
 
 /// Makes an event readable for good. A full counter refuses the write, but no session gets that many commands.
-fn raise(event: Option<&Arc<OwnedFd>>) {
+fn signal_event(event: Option<&Arc<OwnedFd>>) {
     let _ = event.map(|event| rustix::io::write(event, &1_u64.to_ne_bytes()));
 }
 
@@ -43,14 +43,14 @@ impl Control {
     pub fn stop(&self, why: &str) {
         if !self.stop.swap(true, Ordering::Relaxed) {
             log::info!("sampling: stopping: {why}");
-            raise(self.wake.as_ref());
+            signal_event(self.wake.as_ref());
         }
     }
 
     /// Like [`Control::stop`], for a caller that waits: JVMs that have not answered yet are given up.
     pub fn interrupt(&self, why: &str) {
         self.stop(why);
-        raise(self.interrupt.as_ref());
+        signal_event(self.interrupt.as_ref());
     }
 
     /// An event that is readable from [`Control::interrupt`] on.
@@ -59,7 +59,7 @@ impl Control {
     }
 
     /// An event that is readable from [`Control::stop`] on.
-    pub(crate) fn wake(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn wake_event(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(|wake| wake.as_fd())
     }
 

@@ -7,6 +7,6 @@ mod refused;
 mod settings;
 
 pub use control::Control;
-pub use opted_in::OptedIn;
-pub use refused::Refused;
+pub use opted_in::OptedInPods;
+pub use refused::PermanentRefusals;
 pub use settings::{AgentRule, JavaNaming, Settings, Target};

@@ -16,19 +16,19 @@ const MOST: usize = 4096;
 
 /// The pods that opt in. Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub struct OptedIn(Arc<Shared>);
+pub struct OptedInPods(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    known: Mutex<Known>,
+    known: Mutex<PollResults>,
     /// Signals that a poll, or the session, has ended.
-    told: Condvar,
+    changed: Condvar,
     /// Signals that a caller waits for a poll.
     wanted: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct PollResults {
     /// Whether each pod opts in, by its uid, according to the last poll that succeeded. A pod that a caller asked about
     /// and that the poll did not know is `false`.
     pods: HashMap<String, bool>,
@@ -43,15 +43,15 @@ struct Known {
     closed: bool,
 }
 
-impl PartialEq for OptedIn {
-    fn eq(&self, other: &OptedIn) -> bool {
+impl PartialEq for OptedInPods {
+    fn eq(&self, other: &OptedInPods) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for OptedIn {}
+impl Eq for OptedInPods {}
 
-impl OptedIn {
+impl OptedInPods {
     /// Starts a session, which asks about all of its JVMs anew.
     pub(crate) fn open(&self) {
         let mut known = self.known();
@@ -62,7 +62,7 @@ impl OptedIn {
     /// Ends the session: waiting callers wake, and later ones do not wait.
     pub(crate) fn close(&self) {
         self.known().closed = true;
-        self.0.told.notify_all();
+        self.0.changed.notify_all();
     }
 
     /// Whether a pod opts in. For an unknown pod the call waits for a poll that begins after it. If that poll fails or
@@ -76,7 +76,7 @@ impl OptedIn {
         }
         while known.is_to_wait(uid, next) {
             let Some(left) = end.checked_duration_since(Instant::now()) else { break };
-            known = self.0.told.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
+            known = self.0.changed.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         if known.ended >= next && !known.pods.contains_key(uid) {
             known.vain = Some(Instant::now());
@@ -84,7 +84,7 @@ impl OptedIn {
         }
         let has = known.pods.get(uid).copied().unwrap_or(false);
         if known.said.len() >= MOST {
-            let Known { said, pods, .. } = &mut *known;
+            let PollResults { said, pods, .. } = &mut *known;
             said.retain(|(uid, _)| pods.contains_key(uid));
         }
         known.said.insert((uid.to_owned(), has));
@@ -111,7 +111,7 @@ impl OptedIn {
             Some(pods) => known.pods = pods,
             None => known.vain = Some(Instant::now()),
         }
-        self.0.told.notify_all();
+        self.0.changed.notify_all();
         known.said.iter().any(|(uid, said)| known.pods.get(uid).is_some_and(|now| now != said))
     }
 
@@ -121,12 +121,12 @@ impl OptedIn {
         self.known().pods.values().filter(|&&has| has).count()
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, PollResults> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl PollResults {
     /// Whether the poll with this number may still bring an answer about a pod.
     fn is_to_wait(&self, uid: &str, look: u64) -> bool {
         let hopeless = self.vain.is_some_and(|then| then.elapsed() < HOPELESS);
@@ -143,7 +143,10 @@ mod tests {
     }
 
     /// Runs one poll, with the next of `answers`, each time a caller waits for one.
-    fn looks(board: &OptedIn, answers: Vec<Option<HashMap<String, bool>>>) -> std::thread::JoinHandle<()> {
+    fn looks(
+        board: &OptedInPods,
+        answers: Vec<Option<HashMap<String, bool>>>,
+    ) -> std::thread::JoinHandle<()> {
         let board = board.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_known_is_looked_for_once() {
-        let board = OptedIn::default();
+        let board = OptedInPods::default();
         let looks = looks(&board, vec![pods(&[("a", true), ("b", false)])]);
         assert!(board.has("a") && !board.has("b"));
         looks.join().unwrap();
@@ -176,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_look_that_failed_is_waited_for_once() {
-        let board = OptedIn::default();
+        let board = OptedInPods::default();
         let looks = looks(&board, vec![None]);
         let begun = Instant::now();
         assert!(!board.has("a") && !board.has("b"));
@@ -188,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_when_the_session_is_over() {
-        let board = OptedIn::default();
+    fn no_caller_waits_after_the_session() {
+        let board = OptedInPods::default();
         let asks = std::thread::spawn({
             let board = board.clone();
             move || board.has("a")
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn only_what_was_said_in_this_session_can_be_wrong() {
-        let board = OptedIn::default();
+        let board = OptedInPods::default();
         board.begin();
         assert!(!board.end(pods(&[("a", false), ("b", false)])));
         assert!(!board.has("a"));
@@ -209,14 +212,14 @@ mod tests {
             board.begin();
             board.end(pods(list))
         };
-        assert!(!look(&[("a", false), ("b", true)]), "nobody asked about b");
+        assert!(!look(&[("a", false), ("b", true)]), "no caller asked about b");
         assert!(look(&[("a", true)]));
         assert!(board.has("a"));
-        assert!(look(&[("a", true)]), "another JVM of it was told otherwise");
+        assert!(look(&[("a", true)]), "another JVM of the pod got the other answer");
         assert!(!look(&[]), "it may have gone, and its JVMs with it");
         assert!(look(&[("a", true)]), "the kubelet had not known it yet");
         board.open();
-        assert!(!look(&[("a", false)]), "nobody asked about it");
+        assert!(!look(&[("a", false)]), "no caller asked about it");
         assert!(!board.has("a") && !look(&[("a", false)]));
     }
 }

@@ -10,17 +10,17 @@ const MOST: usize = 4096;
 
 /// Refusals by pid and start time. Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub struct Refused(Arc<Mutex<HashMap<(u32, u64), Refusal>>>);
+pub struct PermanentRefusals(Arc<Mutex<HashMap<(u32, u64), Refusal>>>);
 
-impl Refused {
+impl PermanentRefusals {
     /// The refusal of a JVM, if there was one.
-    pub(crate) fn why(&self, jvm: &Jvm) -> Option<Refusal> {
+    pub(crate) fn refusal_of(&self, jvm: &Jvm) -> Option<Refusal> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key(jvm)).cloned()
     }
 
     /// Remembers a refusal that is permanent. The next session may ask a JVM again that was only slow or stopped.
-    pub(crate) fn note(&self, jvm: &Jvm, why: &Refusal) {
-        if !stays(why) {
+    pub(crate) fn record_if_permanent(&self, jvm: &Jvm, why: &Refusal) {
+        if !is_permanent(why) {
             return;
         }
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ impl Refused {
     }
 }
 
-fn stays(why: &Refusal) -> bool {
+fn is_permanent(why: &Refusal) -> bool {
     match why {
         Refusal::AttachDisabled
         | Refusal::AgentLoadingDisabled

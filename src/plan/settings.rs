@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::opted_in::OptedIn;
-use super::refused::Refused;
+use super::opted_in::OptedInPods;
+use super::refused::PermanentRefusals;
 use crate::process::container::Node;
 use crate::process::selection::Selection;
 use crate::profile::filter::Glob;
@@ -56,11 +56,11 @@ pub enum AgentRule {
     /// JVMs in a pod whose `NAMESPACE/NAME` matches.
     Pod(Glob),
     /// JVMs in a pod that opts in by an annotation.
-    OptedIn(OptedIn),
+    OptedIn(OptedInPods),
 }
 
 impl AgentRule {
-    pub(crate) fn opted_in(&self) -> Option<&OptedIn> {
+    pub(crate) fn opted_in(&self) -> Option<&OptedInPods> {
         if let AgentRule::OptedIn(pods) = self { Some(pods) } else { None }
     }
 }
@@ -96,6 +96,8 @@ pub struct Settings {
     pub idle_frames: Vec<String>,
     /// Whether waits have the stack that ended them.
     pub wakers: bool,
+    /// Whether samples have the trace and the span that their threads worked for.
+    pub trace_context: bool,
     /// Whether the profiler itself is shown.
     pub include_self: bool,
     /// Whether stacks have a frame for their thread.
@@ -108,10 +110,10 @@ pub struct Settings {
     pub raw_names: bool,
     /// Where the names of Java code come from.
     pub java: JavaNaming,
-    /// JVMs that get the agent, whatever `java` says about other JVMs.
+    /// JVMs that get the agent, even if `java` says otherwise for all JVMs.
     pub agent_for: Vec<AgentRule>,
     /// JVMs that refused the agent. Sessions with clones of one value know of each other's refusals.
-    pub refused: Refused,
+    pub refused: PermanentRefusals,
     /// Number of JVMs that are attached to, or opened, at the same time.
     pub attach_at_once: usize,
     /// How long attaching to one JVM may take.
@@ -149,6 +151,7 @@ impl Settings {
             idle: false,
             idle_frames: Vec::new(),
             wakers: false,
+            trace_context: false,
             include_self: false,
             per_thread: false,
             seconds: false,
@@ -156,7 +159,7 @@ impl Settings {
             raw_names: false,
             java: JavaNaming::Off,
             agent_for: Vec::new(),
-            refused: Refused::default(),
+            refused: PermanentRefusals::default(),
             attach_at_once: 1,
             attach_timeout: Duration::ZERO,
             force_attach: false,

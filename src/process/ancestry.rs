@@ -55,7 +55,7 @@ impl Processes {
         let mut last = self.select(id, at).map(|index| (id.tgid, index));
         while let Some((tgid, index)) = last.filter(|_| found.len() < MAX_ANCESTORS) {
             last = self.forked_from(tgid, index);
-            let forked = self.born(tgid, index);
+            let forked = self.forked_no_later_than(tgid, index);
             let began = last.and_then(|(tgid, index)| Some((tgid, self.program(tgid, index)?.from)));
             if let (Some((tgid, began)), Some(forked)) = (began, forked) {
                 found.push(Ancestor { tgid, began, forked });
@@ -144,7 +144,7 @@ impl Processes {
     }
 
     /// When a process was forked, at the latest.
-    fn born(&mut self, tgid: u32, index: usize) -> Option<MonoNs> {
+    fn forked_no_later_than(&mut self, tgid: u32, index: usize) -> Option<MonoNs> {
         let tick = self.tick;
         let program = self.program(tgid, index)?;
         if program.forked {

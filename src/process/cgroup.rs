@@ -13,19 +13,19 @@ const ID_DIGITS: usize = 64;
 
 /// The cgroups of a process: a path within each hierarchy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Membership {
+pub struct CgroupMembership {
     /// Path in the hierarchy of v2.
     pub unified: Option<PathBuf>,
     /// Path in the hierarchies of v1, by controller (`cpu`, `memory`, `name=systemd`, …).
     pub v1: BTreeMap<String, PathBuf>,
 }
 
-impl Membership {
+impl CgroupMembership {
     /// Parses lines of the form `hierarchy:controllers:path` (`cgroups(7)`) and skips others. The paths are those that
     /// the reader's cgroup namespace shows.
     #[must_use]
-    pub fn parse(bytes: &[u8]) -> Membership {
-        let mut found = Membership::default();
+    pub fn parse(bytes: &[u8]) -> CgroupMembership {
+        let mut found = CgroupMembership::default();
         for line in bytes.split(|&b| b == b'\n') {
             let mut fields = line.splitn(3, |&b| b == b':');
             let (Some(number), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next())
@@ -128,7 +128,7 @@ mod tests {
     const ID: &str = "3f2a9c0d1e4b5a69788796a5b4c3d2e1f00112233445566778899aabbccddeef";
 
     fn container(path: &str) -> Option<String> {
-        Membership::parse(format!("0::{path}\n").as_bytes()).container()
+        CgroupMembership::parse(format!("0::{path}\n").as_bytes()).container()
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn pods() {
         let uid = "0a1b2c3d-0000-1111-2222-333344445555";
-        let pod = |path: &str| Membership::parse(format!("0::{path}\n").as_bytes()).pod();
+        let pod = |path: &str| CgroupMembership::parse(format!("0::{path}\n").as_bytes()).pod();
         assert_eq!(pod(&format!("/kubepods/burstable/pod{uid}/{ID}")).as_deref(), Some(uid));
         let slice = format!("/kubepods.slice/kubepods-besteffort-pod{}.slice/x.scope", uid.replace('-', "_"));
         assert_eq!(pod(&slice).as_deref(), Some(uid));
@@ -171,21 +171,24 @@ mod tests {
     #[test]
     fn hybrid_prefers_what_says_most() {
         let text = b"12:cpu,cpuacct:/box/a\n1:name=systemd:/init.scope\n0::/\n";
-        let found = Membership::parse(text);
+        let found = CgroupMembership::parse(text);
         assert_eq!(found.path(), Some(Path::new("/box/a")));
         assert_eq!(found.v1["cpuacct"], Path::new("/box/a"));
         assert_eq!(found.unified.as_deref(), Some(Path::new("/")));
-        assert_eq!(Membership::parse(b"0::/\n").path(), Some(Path::new("/")));
+        assert_eq!(CgroupMembership::parse(b"0::/\n").path(), Some(Path::new("/")));
     }
 
     #[test]
     fn what_is_no_line_is_skipped() {
-        assert_eq!(Membership::parse(b"\n::\n0:\nx::/a\n0::relative\n-1::/a\n\xff"), Membership::default());
-        assert_eq!(Membership::parse(b"0::/a:b (deleted)").unified.as_deref(), Some(Path::new("/a:b")));
+        assert_eq!(
+            CgroupMembership::parse(b"\n::\n0:\nx::/a\n0::relative\n-1::/a\n\xff"),
+            CgroupMembership::default()
+        );
+        assert_eq!(CgroupMembership::parse(b"0::/a:b (deleted)").unified.as_deref(), Some(Path::new("/a:b")));
     }
 
     #[test]
     fn our_own() {
-        assert!(Membership::of(std::process::id()).unwrap().path().is_some());
+        assert!(CgroupMembership::of(std::process::id()).unwrap().path().is_some());
     }
 }

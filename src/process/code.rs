@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Processes;
 use super::covered::CoveredCode;
 use super::file::MappedFile;
-use super::mappings::{Object, Vdso};
+use super::mappings::{MappedObject, Vdso};
 use super::program::MAX_ANCESTORS;
 use super::reading;
 
@@ -70,9 +70,9 @@ impl Processes {
         let maps = Arc::clone(&self.program(tgid, index)?.maps);
         let ranges = maps.iter().filter_map(|mapping| {
             let (code, offset) = match &mapping.object {
-                Object::Anonymous => return None,
-                Object::Vdso(vdso, offset) => (CodeSource::Vdso(*vdso), *offset),
-                Object::File(file, offset) | Object::Copied(file, offset) => {
+                MappedObject::Anonymous => return None,
+                MappedObject::Vdso(vdso, offset) => (CodeSource::Vdso(*vdso), *offset),
+                MappedObject::File(file, offset) | MappedObject::Moved(file, offset) => {
                     (CodeSource::File(self.open(tgid, index, mapping, file)), *offset)
                 }
             };

@@ -87,17 +87,17 @@ impl Pod {
 
 /// What a file's name in `/var/log/containers` says of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Log {
+struct ContainerLogName {
     pod: String,
     namespace: String,
     container: String,
 }
 
 /// Parses a file's name: `POD_NAMESPACE_CONTAINER-ID.log`.
-fn log(name: &str) -> Option<(String, Log)> {
+fn log(name: &str) -> Option<(String, ContainerLogName)> {
     let (rest, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     let mut parts = rest.split('_').map(str::to_owned);
-    let log = Log { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? };
+    let log = ContainerLogName { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? };
     (is_id(id.as_bytes()) && parts.next().is_none()).then(|| (id.to_owned(), log))
 }
 
@@ -126,7 +126,7 @@ struct Runc {
 pub struct ContainerNames {
     node: Node,
     pub(super) pods: Vec<Pod>,
-    logs: HashMap<String, Log>,
+    logs: HashMap<String, ContainerLogName>,
     podman: HashMap<String, String>,
     runc: HashMap<PathBuf, String>,
     /// The cgroups of each container id and pod uid. They are listed when the first container within another one is
@@ -177,7 +177,7 @@ impl ContainerNames {
     fn confirms(&self, container: &Container) -> bool {
         let pod = self.pods.iter().find(|pod| pod.uid == container.pod_uid);
         let log = self.logs.get(&container.id);
-        let same = |pod: &Pod, log: &Log| pod.name == log.pod && pod.namespace == log.namespace;
+        let same = |pod: &Pod, log: &ContainerLogName| pod.name == log.pod && pod.namespace == log.namespace;
         pod.is_some_and(|pod| log.is_none_or(|log| same(pod, log)))
     }
 

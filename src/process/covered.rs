@@ -7,7 +7,7 @@ use crate::sample::MonoNs;
 pub struct CoveredCode {
     /// Thread group id of the process.
     pub tgid: u32,
-    /// Thread group of the process's parent.
+    /// Thread group id of the process's parent.
     pub parent: u32,
     /// First address of the new mapping.
     pub start: u64,

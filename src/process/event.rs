@@ -131,7 +131,7 @@ impl RecordHeader {
     /// # Errors
     /// [`BadRecord::Cut`] if the bytes are too few or the length is below that of a header.
     pub fn parse(bytes: &[u8]) -> Result<RecordHeader, BadRecord> {
-        let mut body = Fields(bytes);
+        let mut body = RecordFields(bytes);
         let kind = body.u32()?;
         let misc = body.u16()?;
         let size = usize::from(body.u16()?);
@@ -148,9 +148,9 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
     let record = record.get(HEADER_SIZE..header.size).ok_or(BadRecord::Cut)?;
     let body_len = record.len().checked_sub(TRAILER_SIZE).ok_or(BadRecord::Cut)?;
     let (body, trailer) = record.split_at(body_len);
-    let mut trailer = Fields(trailer);
+    let mut trailer = RecordFields(trailer);
     let (trailer_tgid, trailer_tid, at) = (trailer.u32()?, trailer.u32()?, MonoNs(trailer.u64()?));
-    let mut body = Fields(body);
+    let mut body = RecordFields(body);
     let (tgid, tid, kind) = match header.kind {
         RECORD_FORK | RECORD_EXIT => {
             let (tgid, parent, tid) = (body.u32()?, body.u32()?, body.u32()?);
@@ -179,12 +179,12 @@ pub fn parse(record: &[u8]) -> Result<Option<ProcessEvent>, BadRecord> {
 }
 
 /// Parses an MMAP2 record after pid and tid; `None` if the memory is not executable.
-fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRecord> {
+fn mapped(body: &mut RecordFields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRecord> {
     if misc & MISC_MMAP_BUILD_ID != 0 {
         return Err(BadRecord::BuildId);
     }
     let (start, len, offset) = (body.u64()?, body.u64()?, body.u64()?);
-    let mut object = Fields(body.take(24)?);
+    let mut object = RecordFields(body.take(24)?);
     let protection = body.u32()?;
     body.u32()?;
     let path = Arc::from(bytes_path(body.name()?));
@@ -197,9 +197,9 @@ fn mapped(body: &mut Fields<'_>, misc: u16) -> Result<Option<MmapRecord>, BadRec
 }
 
 /// The part of a record that was not parsed yet.
-struct Fields<'a>(&'a [u8]);
+struct RecordFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> RecordFields<'a> {
     fn take(&mut self, n: usize) -> Result<&'a [u8], BadRecord> {
         let (taken, rest) = self.0.split_at_checked(n).ok_or(BadRecord::Cut)?;
         self.0 = rest;

@@ -107,6 +107,12 @@ impl MappedFile {
         self.content.as_ref().is_ok_and(|content| content.program_in_memory)
     }
 
+    /// Whether the file is read from a copy, because a program serves its file system.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.content.as_ref().is_ok_and(|content| content.copied_for.is_some())
+    }
+
     /// Size in bytes when the file was opened; `None` if it never was.
     #[must_use]
     pub fn size(&self) -> Option<u64> {

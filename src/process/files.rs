@@ -8,27 +8,33 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::copied::{CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{Content, ContentKey, FileId, FileRef, FileState, FoundFile, MappedFile, Unopened};
+use super::moved_search::{MovedCode, MovedCodeSearch};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, FileQuery};
 use super::options::ProcessOptions;
 use super::patience::Tenant;
-use super::root::{FileOwner, TargetRoot};
-use super::served::Copies;
+use super::root::{FileOwner, ProcessRoot};
+use super::served::CopyQuota;
 use crate::sample::MonoNs;
 
 /// Descriptors that other parts of the profiler may use.
 const RESERVE: u64 = 256;
 /// Files that may be open in any case.
-const FEWEST: usize = 10;
+const MIN_OPEN: usize = 10;
 /// Identities of closed files that are remembered, so that a file keeps its [`FileId`] from one program to the next.
 const MAX_REMEMBERED: usize = 16_384;
 /// The first pause after a failure, which doubles each time up to the last. A file that took too long gets the last
 /// pause at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Numbers of files.
+pub(super) struct FileCounts {
+    pub(super) named: usize,
+    pub(super) open: usize,
+}
 
 #[derive(Debug)]
 pub(super) struct FileTable {
@@ -37,7 +43,7 @@ pub(super) struct FileTable {
     next_id: u64,
     max_open: usize,
     open: usize,
-    copies: Copies,
+    copies: CopyQuota,
     uses: u64,
     opener: Opener,
 }
@@ -45,27 +51,27 @@ pub(super) struct FileTable {
 impl FileTable {
     pub(super) fn new(ProcessOptions { patience, max_open_files, binary, .. }: &ProcessOptions) -> FileTable {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(FEWEST);
+        let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(MIN_OPEN);
         FileTable {
             refs: HashMap::new(),
             contents: HashMap::new(),
             next_id: 1,
             max_open: (*max_open_files).min(room),
             open: 0,
-            copies: Copies::default(),
+            copies: CopyQuota::default(),
             uses: 0,
             opener: Opener::new(binary.clone(), *patience),
         }
     }
 
     /// The shared reference to an inode under a path.
-    pub(super) fn refer(&mut self, inode: Inode, path: &Arc<Path>) -> Arc<FileRef> {
+    pub(super) fn intern_ref(&mut self, inode: Inode, path: &Arc<Path>) -> Arc<FileRef> {
         let new = || Arc::new(FileRef::new(inode, Arc::clone(path)));
         Arc::clone(self.refs.entry((inode, Arc::clone(path))).or_insert_with(new))
     }
 
     /// The file of a mapping that was made at `mapped`, if the file need not be opened for it.
-    pub(super) fn known(
+    pub(super) fn reuse_open(
         &mut self,
         tgid: u32,
         file: &FileRef,
@@ -102,11 +108,11 @@ impl FileTable {
         wanted: &FileQuery,
         now: MonoNs,
     ) -> Arc<MappedFile> {
-        let found = self.run(|opener| opener.open(tgid, wanted));
-        let found = found.and_then(|found| self.copied_if_served(tgid, wanted, found));
+        let found = self.with_free_descriptor(|opener| opener.open(tgid, wanted));
+        let found = found.and_then(|found| self.copy_if_served(tgid, wanted, found));
         let mut state = file.state();
         state.asked_by = tgid;
-        let opened = self.note(file, &mut state, found, now);
+        let opened = self.record_open(file, &mut state, found, now);
         state.opened = Some(Arc::clone(&opened));
         opened
     }
@@ -115,15 +121,20 @@ impl FileTable {
     pub(super) fn open_below(
         &mut self,
         tgid: u32,
-        root: &TargetRoot,
+        root: &ProcessRoot,
         path: &Path,
     ) -> Result<OwnedFd, Unopened> {
-        self.run(|opener| opener.open_below(tgid, root, path, FileOwner::TargetOrRoot))
+        self.with_free_descriptor(|opener| {
+            opener.open_below(tgid, root, path, FileOwner::ProcessUserOrRootUser)
+        })
     }
 
     /// Looks for code of files in anonymous memory.
-    pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
-        self.opener.find_copied(search)
+    pub(super) fn find_moved_code(
+        &mut self,
+        search: &MovedCodeSearch,
+    ) -> Result<Option<MovedCode>, Unopened> {
+        self.opener.find_moved_code(search)
     }
 
     /// Evicts files that no process maps any more.
@@ -132,7 +143,7 @@ impl FileTable {
         if self.contents.len() > MAX_REMEMBERED {
             self.contents.retain(|_, (_, content)| content.strong_count() > 0);
         }
-        let (mut open, mut copies) = (0, Copies::default());
+        let (mut open, mut copies) = (0, CopyQuota::default());
         for content in self.alive() {
             open += usize::from(content.fd().is_some());
             // A copy that is closed here may still be read elsewhere.
@@ -141,9 +152,9 @@ impl FileTable {
         (self.open, self.copies) = (open, copies);
     }
 
-    /// Number of files that are named, and number of open files.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        (self.refs.len(), self.alive().filter(|content| content.fd().is_some()).count())
+    pub(super) fn counts(&self) -> FileCounts {
+        let open = self.alive().filter(|content| content.fd().is_some()).count();
+        FileCounts { named: self.refs.len(), open }
     }
 
     /// What the processes that open files cost.
@@ -157,20 +168,23 @@ impl FileTable {
     }
 
     /// Runs `open`. Other files are closed first if too many are open, and also when no descriptor is left.
-    fn run<T>(&mut self, open: impl Fn(&mut Opener) -> Result<T, Unopened>) -> Result<T, Unopened> {
+    fn with_free_descriptor<T>(
+        &mut self,
+        open: impl Fn(&mut Opener) -> Result<T, Unopened>,
+    ) -> Result<T, Unopened> {
         if self.open >= self.max_open {
             self.close_oldest(self.max_open);
         }
         let found = open(&mut self.opener);
         // Other parts of the profiler may use more than the reserve: JVMs and unwind tables take descriptors, too.
-        if matches!(found, Err(NO_ROOM)) && self.give_some_back() {
+        if matches!(found, Err(NO_ROOM)) && self.close_some() {
             return open(&mut self.opener);
         }
         found
     }
 
     /// For a served file, takes the existing copy or makes a new one.
-    fn copied_if_served(
+    fn copy_if_served(
         &mut self,
         tgid: u32,
         wanted: &FileQuery,
@@ -183,19 +197,19 @@ impl FileTable {
         let copy = |opener: &mut Opener| opener.copy(tgid, wanted, &found);
         // A copy that was closed is counted already.
         if content.is_some_and(|content| content.copied_for.is_some()) {
-            return Ok((FoundFile { fd: self.run(copy)?, ..found }, None));
+            return Ok((FoundFile { fd: self.with_free_descriptor(copy)?, ..found }, None));
         }
         let tenant = Tenant::of(tgid);
         if !self.copies.have_room(&tenant, found.key.size) {
             return Err(Unopened::NoRoom);
         }
-        let fd = self.run(copy)?;
+        let fd = self.with_free_descriptor(copy)?;
         self.copies.add(&tenant, found.key.size);
         Ok((FoundFile { fd, ..found }, Some(tenant)))
     }
 
     /// Notes the result of an attempt to open a file.
-    fn note(
+    fn record_open(
         &mut self,
         file: &FileRef,
         state: &mut FileState,
@@ -259,7 +273,7 @@ impl FileTable {
     }
 
     /// Closes some files that can be opened again, when no descriptor is left. Returns whether there were any.
-    pub(super) fn give_some_back(&mut self) -> bool {
+    pub(super) fn close_some(&mut self) -> bool {
         self.close_oldest(self.open)
     }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::Membership;
+use super::cgroup::CgroupMembership;
 use super::cgroup_dir::{below, processes};
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Hierarchy;
@@ -109,7 +109,7 @@ impl Hierarchies {
     /// The cgroup of a process in a hierarchy.
     #[must_use]
     pub fn group_of(&self, hierarchy: Hierarchy, tgid: u32) -> Option<Group> {
-        self.at(hierarchy, &self.dir(hierarchy, &Membership::of(tgid).ok()?)?)
+        self.at(hierarchy, &self.dir(hierarchy, &CgroupMembership::of(tgid).ok()?)?)
     }
 
     /// Directories of all cgroups of a hierarchy, parents before children; about 65,536 at most.
@@ -135,7 +135,7 @@ impl Group {
 
     /// Whether a process is in the cgroup or below it.
     #[must_use]
-    pub fn holds(&self, of: &Membership) -> bool {
+    pub fn holds(&self, of: &CgroupMembership) -> bool {
         of.in_hierarchy(self.id.hierarchy).is_some_and(|path| path.starts_with(&self.path))
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(root.level.is_none_or(|level| level == 0));
         assert!(hierarchies.dirs(hierarchy).contains(&root.dir));
         if root.path == Path::new("/") {
-            assert!(root.holds(&Membership::of(std::process::id()).unwrap()));
+            assert!(root.holds(&CgroupMembership::of(std::process::id()).unwrap()));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cgroup::Membership;
+use super::cgroup::CgroupMembership;
 use super::hierarchy::{Controller, Hierarchy};
 use super::path::{bytes_path, is_outside};
 use super::procfs;
@@ -22,18 +22,24 @@ pub(super) struct Mount {
     pub(super) root: PathBuf,
 }
 
+/// A hierarchy, the cgroup that is mounted, and the mount point.
+pub(super) struct MountedHierarchy<'h> {
+    pub(super) hierarchy: Hierarchy,
+    pub(super) root: &'h Path,
+    pub(super) point: &'h Path,
+}
+
 impl Hierarchies {
     /// The hierarchies as they are mounted in our mount namespace, with the paths that our cgroup namespace shows.
     pub(super) fn shown() -> Hierarchies {
         Hierarchies::parse(&procfs::read("/proc/self/mountinfo").unwrap_or_default(), is_seen)
     }
 
-    /// Each hierarchy with the cgroup that is mounted, and its mount point.
-    pub(super) fn mounts(&self) -> impl Iterator<Item = (Hierarchy, &Path, &Path)> {
+    pub(super) fn mounts(&self) -> impl Iterator<Item = MountedHierarchy<'_>> {
         let v1 = Controller::ALL.into_iter().map(Hierarchy::V1).zip(&self.v1);
         let all = std::iter::once((Hierarchy::V2, &self.unified)).chain(v1);
         all.filter_map(|(hierarchy, mount)| Some((hierarchy, mount.as_ref()?)))
-            .map(|(hierarchy, mount)| (hierarchy, mount.root.as_path(), mount.point.as_path()))
+            .map(|(hierarchy, mount)| MountedHierarchy { hierarchy, root: &mount.root, point: &mount.point })
     }
 
     /// Parses `proc_pid_mountinfo(5)`. Leaves out mounts that `is_seen` does not find at their points, by device.
@@ -72,7 +78,7 @@ impl Hierarchies {
 
     /// The directories of a process's cgroup and of all above it, in the hierarchy that has the controller. Empty if
     /// our namespaces do not show them.
-    pub(super) fn levels(&self, controller: Controller, of: &Membership) -> Vec<PathBuf> {
+    pub(super) fn levels(&self, controller: Controller, of: &CgroupMembership) -> Vec<PathBuf> {
         let both = [Hierarchy::V1(controller), Hierarchy::V2];
         let found = both.into_iter().find_map(|h| Some((self.mount(h)?, of.in_hierarchy(h)?)));
         found.map(|(mount, path)| mount.levels(path)).unwrap_or_default()
@@ -81,7 +87,7 @@ impl Hierarchies {
     /// The mounted hierarchies, each once. A hierarchy with several controllers goes by the first one.
     pub fn all(&self) -> impl Iterator<Item = (Hierarchy, &Path)> {
         let mut seen: Vec<&Path> = Vec::new();
-        self.mounts().filter_map(move |(hierarchy, _, point)| {
+        self.mounts().filter_map(move |MountedHierarchy { hierarchy, point, .. }| {
             let new = !seen.contains(&point);
             seen.push(point);
             new.then_some((hierarchy, point))
@@ -92,14 +98,14 @@ impl Hierarchies {
     /// is that of v1: all processes may be in the root of v2.
     #[must_use]
     pub fn naming(&self) -> Hierarchy {
-        const TELLING: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
-        let v1 = TELLING.into_iter().find(|controller| self.v1[*controller as usize].is_some());
+        const V1_NAMING: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
+        let v1 = V1_NAMING.into_iter().find(|controller| self.v1[*controller as usize].is_some());
         v1.map_or(Hierarchy::V2, Hierarchy::V1)
     }
 
     /// The directory of a process's cgroup in a hierarchy; `None` if our mounts do not show it.
     #[must_use]
-    pub fn dir(&self, hierarchy: Hierarchy, of: &Membership) -> Option<PathBuf> {
+    pub fn dir(&self, hierarchy: Hierarchy, of: &CgroupMembership) -> Option<PathBuf> {
         self.mount(hierarchy)?.levels(of.in_hierarchy(hierarchy)?).into_iter().next()
     }
 
@@ -180,7 +186,7 @@ mod tests {
             32 25 0:28 /box /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\nrubbish - x\n";
         let found = Hierarchies::parse(text, |_, device| device != b"0:25");
         assert_eq!(found.unified.as_ref().unwrap().point, Path::new("/sys/fs/cgroup/unified"));
-        let member = Membership::parse(b"3:cpu,cpuacct:/box/a\n4:memory:/b\n0::/c/d\n");
+        let member = CgroupMembership::parse(b"3:cpu,cpuacct:/box/a\n4:memory:/b\n0::/c/d\n");
         let cpu = found.levels(Controller::Cpu, &member);
         assert_eq!(cpu, ["/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/cpu,cpuacct/"].map(PathBuf::from));
         assert_eq!(found.levels(Controller::Memory, &member).len(), 3, "that of v2");

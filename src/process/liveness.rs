@@ -11,8 +11,13 @@ const MAX_GENERATIONS: usize = 4096;
 
 impl Processes {
     /// Processes that began, ended, or mapped something since the last call.
-    pub fn take_touched(&mut self) -> BTreeSet<u32> {
+    pub fn take_changed_processes(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.touched)
+    }
+
+    /// What the next [`Processes::take_changed_processes`] returns.
+    pub fn touched(&self) -> &BTreeSet<u32> {
+        &self.touched
     }
 
     /// Whether a process is known and has not ended.

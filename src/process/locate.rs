@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::TargetRoot;
+use super::ProcessRoot;
 use super::file::{FileRef, MappedFile, Unopened};
-use super::mappings::{Mapping, Object, Vdso};
+use super::mappings::{MappedObject, Mapping, Vdso};
 use super::maps::MapsEntry;
-use super::opening::FileQuery;
-use super::program::{Before, MAX_ANCESTORS, ProcessImage};
+use super::opening::{FileQuery, LiveMapping};
+use super::program::{EarlierMappings, MAX_ANCESTORS, ProcessImage};
 use super::reading::{self, ExpectedProgram, ReadMaps};
 use super::table::Processes;
 use super::unlocated::Unlocated;
@@ -71,11 +71,11 @@ impl Processes {
         };
         let into = pc - mapping.start;
         match &mapping.object {
-            Object::Anonymous => MappedLocation::Anonymous { start: mapping.start, end: mapping.end },
-            Object::Vdso(vdso, offset) => {
+            MappedObject::Anonymous => MappedLocation::Anonymous { start: mapping.start, end: mapping.end },
+            MappedObject::Vdso(vdso, offset) => {
                 MappedLocation::Vdso { vdso: *vdso, offset: offset.wrapping_add(into) }
             }
-            Object::File(file, offset) | Object::Copied(file, offset) => {
+            MappedObject::File(file, offset) | MappedObject::Moved(file, offset) => {
                 let offset = offset.wrapping_add(into);
                 MappedLocation::File { file: self.open(id.tgid, index, &mapping, file), offset }
             }
@@ -98,7 +98,7 @@ impl Processes {
     }
 
     /// Root directory and owner of a program, read at the first call and kept; `None` if the program had ended by then.
-    pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<TargetRoot>> {
+    pub fn root(&mut self, id: ProcessId, at: MonoNs) -> Option<Arc<ProcessRoot>> {
         let index = self.select(id, at)?;
         self.root_of(id.tgid, index)
     }
@@ -122,10 +122,10 @@ impl Processes {
             None => Unlocated::ProcessGone,
             Some(program) if program.refused > 0 => Unlocated::TooManyMappings,
             Some(program) => match program.before {
-                Before::Failed(why) => why,
-                Before::Held(_) => Unlocated::TooSlow,
-                Before::Unread => Unlocated::ProcessGone,
-                Before::Nothing | Before::Read(_) => Unlocated::NotMapped,
+                EarlierMappings::Failed(why) => why,
+                EarlierMappings::Held(_) => Unlocated::TooSlow,
+                EarlierMappings::Unread => Unlocated::ProcessGone,
+                EarlierMappings::Nothing | EarlierMappings::Read(_) => Unlocated::NotMapped,
             },
         }
     }
@@ -136,12 +136,14 @@ impl Processes {
         let Some(program) = self.program(tgid, index) else { return false };
         let alive = program.is_alive();
         let pause = match program.before {
-            Before::Failed(_) => return false,
-            Before::Unread => 0,
+            EarlierMappings::Failed(_) => return false,
+            EarlierMappings::Unread => 0,
             // A process that holds up each reading is asked less and less often.
-            Before::Held(times) => REREAD << times.min(12),
-            Before::Nothing | Before::Read(_) if !alive => return false,
-            Before::Nothing | Before::Read(_) => REREAD.max(program.read_took.saturating_mul(REREAD_PART)),
+            EarlierMappings::Held(times) => REREAD << times.min(12),
+            EarlierMappings::Nothing | EarlierMappings::Read(_) if !alive => return false,
+            EarlierMappings::Nothing | EarlierMappings::Read(_) => {
+                REREAD.max(program.read_took.saturating_mul(REREAD_PART))
+            }
         };
         if now.0.saturating_sub(program.reread.0) < pause {
             return false;
@@ -150,7 +152,7 @@ impl Processes {
         let expected = program.expected();
         let most = self.options.max_mappings;
         let mut read = if alive { self.read_maps(expected, most) } else { Err(Unlocated::ProcessGone) };
-        if matches!(read, Err(Unlocated::NoDescriptor)) && self.files.give_some_back() {
+        if matches!(read, Err(Unlocated::NoDescriptor)) && self.files.close_some() {
             read = self.read_maps(expected, most);
         }
         if let Some(program) = self.program(tgid, index) {
@@ -173,7 +175,7 @@ impl Processes {
         let Some(program) = self.timelines.get_mut(&tgid).and_then(|line| line.get_mut(index)) else {
             return false;
         };
-        if program.before == Before::Nothing && !still_runs(program, &read.entries) {
+        if program.before == EarlierMappings::Nothing && !still_runs(program, &read.entries) {
             return false;
         }
         let (kept, refused) = (program.maps.len(), program.refused);
@@ -212,10 +214,12 @@ impl Processes {
     fn fail(&mut self, tgid: u32, index: usize, why: Unlocated) -> bool {
         if let Some(program) = self.program(tgid, index) {
             program.before = match (program.before, why) {
-                (Before::Unread, Unlocated::TooSlow | Unlocated::NoDescriptor) => Before::Held(0),
-                (Before::Held(times), Unlocated::TooSlow) => Before::Held(times + 1),
-                (Before::Held(times), Unlocated::NoDescriptor) => Before::Held(times),
-                (Before::Unread | Before::Held(_), _) => Before::Failed(why),
+                (EarlierMappings::Unread, Unlocated::TooSlow | Unlocated::NoDescriptor) => {
+                    EarlierMappings::Held(0)
+                }
+                (EarlierMappings::Held(times), Unlocated::TooSlow) => EarlierMappings::Held(times + 1),
+                (EarlierMappings::Held(times), Unlocated::NoDescriptor) => EarlierMappings::Held(times),
+                (EarlierMappings::Unread | EarlierMappings::Held(_), _) => EarlierMappings::Failed(why),
                 (known, _) => known,
             };
         }
@@ -230,7 +234,7 @@ impl Processes {
         file: &FileRef,
     ) -> Arc<MappedFile> {
         let now = MonoNs::now();
-        if let Some(known) = self.files.known(tgid, file, mapping.from, now) {
+        if let Some(known) = self.files.reuse_open(tgid, file, mapping.from, now) {
             return known;
         }
         let alive = self.program(tgid, index).is_some_and(|program| program.is_alive());
@@ -238,7 +242,7 @@ impl Processes {
             inode: file.inode(),
             path: Arc::clone(file.path()),
             named_deleted: file.named_deleted(),
-            live: alive.then_some((tgid, mapping.start, mapping.end)),
+            live: alive.then_some(LiveMapping { tgid, start: mapping.start, end: mapping.end }),
             roots: self.likely_roots(tgid, index),
             mapped_at: mapping.from.max(self.started).wall(),
         };
@@ -269,7 +273,7 @@ impl Processes {
         roots
     }
 
-    pub(super) fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<TargetRoot>> {
+    pub(super) fn root_of(&mut self, tgid: u32, index: usize) -> Option<Arc<ProcessRoot>> {
         let program = self.timelines.get_mut(&tgid)?.get_mut(index)?;
         if program.root.is_none() && program.is_alive() {
             let root = self.roots.of(tgid).ok()?;
@@ -282,7 +286,7 @@ impl Processes {
 /// Whether the mappings that were read are of this program, and not of its successor: one of its files is where it was.
 fn still_runs(program: &ProcessImage, entries: &[MapsEntry]) -> bool {
     program.maps.iter().any(|mapping| match &mapping.object {
-        Object::File(file, _) => {
+        MappedObject::File(file, _) => {
             entries.iter().any(|entry| entry.start == mapping.start && entry.inode.ino == file.inode().ino)
         }
         _ => false,

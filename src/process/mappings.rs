@@ -11,13 +11,13 @@ use crate::sample::MonoNs;
 
 /// What is mapped at a range of addresses.
 #[derive(Clone, Debug)]
-pub(super) enum Object {
+pub(super) enum MappedObject {
     /// A file, from this offset on.
     File(Arc<FileRef>, u64),
     /// Anonymous memory: JIT code, mostly.
     Anonymous,
     /// Anonymous memory with the bytes of this file, from this offset on: [moved code](super::moved).
-    Copied(Arc<FileRef>, u64),
+    Moved(Arc<FileRef>, u64),
     /// A vdso, from this offset on.
     Vdso(Vdso, u64),
 }
@@ -38,26 +38,30 @@ impl Vdso {
     }
 }
 
-impl Object {
+impl MappedObject {
     /// The same object, `by` bytes further.
-    fn advanced(&self, by: u64) -> Object {
+    fn advanced(&self, by: u64) -> MappedObject {
         match self {
-            Object::File(file, offset) => Object::File(Arc::clone(file), offset.wrapping_add(by)),
-            Object::Copied(file, offset) => Object::Copied(Arc::clone(file), offset.wrapping_add(by)),
-            Object::Anonymous => Object::Anonymous,
-            Object::Vdso(vdso, offset) => Object::Vdso(*vdso, offset.wrapping_add(by)),
+            MappedObject::File(file, offset) => MappedObject::File(Arc::clone(file), offset.wrapping_add(by)),
+            MappedObject::Moved(file, offset) => {
+                MappedObject::Moved(Arc::clone(file), offset.wrapping_add(by))
+            }
+            MappedObject::Anonymous => MappedObject::Anonymous,
+            MappedObject::Vdso(vdso, offset) => MappedObject::Vdso(*vdso, offset.wrapping_add(by)),
         }
     }
 
     /// Whether `other`, beginning `by` bytes further, continues this object.
-    fn continues_at(&self, by: u64, other: &Object) -> bool {
+    fn continues_at(&self, by: u64, other: &MappedObject) -> bool {
         match (self, other) {
-            (Object::File(a, at), Object::File(b, offset))
-            | (Object::Copied(a, at), Object::Copied(b, offset)) => {
+            (MappedObject::File(a, at), MappedObject::File(b, offset))
+            | (MappedObject::Moved(a, at), MappedObject::Moved(b, offset)) => {
                 a.same_file(b) && at.wrapping_add(by) == *offset
             }
-            (Object::Anonymous, Object::Anonymous) => true,
-            (Object::Vdso(a, at), Object::Vdso(b, offset)) => a == b && at.wrapping_add(by) == *offset,
+            (MappedObject::Anonymous, MappedObject::Anonymous) => true,
+            (MappedObject::Vdso(a, at), MappedObject::Vdso(b, offset)) => {
+                a == b && at.wrapping_add(by) == *offset
+            }
             _ => false,
         }
     }
@@ -69,7 +73,7 @@ pub(super) struct Mapping {
     pub(super) start: u64,
     /// Address after the last.
     pub(super) end: u64,
-    pub(super) object: Object,
+    pub(super) object: MappedObject,
     /// When the mapping was made.
     pub(super) from: MonoNs,
 }
@@ -105,7 +109,7 @@ impl Mappings {
             return false;
         }
         let overlapping = self.overlapping(&new);
-        let grows = |old: &Mapping| matches!(old.object, Object::Anonymous);
+        let grows = |old: &Mapping| matches!(old.object, MappedObject::Anonymous);
         let replaces = !overlapping.iter().all(grows);
         if replaces || !grows(&new) {
             // A mapping of an older time counts, too: what was found there until now is no longer valid.
@@ -136,9 +140,9 @@ impl Mappings {
         }
         let overlapping = self.overlapping(&new);
         // `/proc` shows copied code as anonymous memory.
-        let is_copy = |old: &&Mapping| matches!(old.object, Object::Copied(..));
+        let is_copy = |old: &&Mapping| matches!(old.object, MappedObject::Moved(..));
         if let Some(copy) =
-            overlapping.iter().find(is_copy).filter(|_| matches!(new.object, Object::Anonymous))
+            overlapping.iter().find(is_copy).filter(|_| matches!(new.object, MappedObject::Anonymous))
         {
             self.learn(Mapping { end: copy.start, ..new.clone() }, read_at);
             self.learn(Mapping { start: copy.end, ..new }, read_at);
@@ -151,11 +155,12 @@ impl Mappings {
 
     /// Notes that anonymous memory between two addresses has the bytes of a file, as long as that memory is mapped.
     /// Returns whether there is such memory.
-    pub(super) fn note_copy(&mut self, start: u64, end: u64, file: &Arc<FileRef>, offset: u64) -> bool {
-        let object = Object::Copied(Arc::clone(file), offset);
+    pub(super) fn mark_moved(&mut self, start: u64, end: u64, file: &Arc<FileRef>, offset: u64) -> bool {
+        let object = MappedObject::Moved(Arc::clone(file), offset);
         let copy = Mapping { start, end, object, from: MonoNs(0) };
         let mut noted = false;
-        for old in self.overlapping(&copy).iter().filter(|old| matches!(old.object, Object::Anonymous)) {
+        for old in self.overlapping(&copy).iter().filter(|old| matches!(old.object, MappedObject::Anonymous))
+        {
             let part = copy.part(old.start.max(start), old.end.min(end));
             self.map(Mapping { from: old.from, ..part });
             noted = true;
@@ -168,15 +173,15 @@ impl Mappings {
         let before = self.now.range(..start).next_back().map(|(_, mapping)| mapping);
         let within =
             before.into_iter().chain(self.now.range(start..end.max(start)).map(|(_, mapping)| mapping));
-        let parts = within.filter(|mapping| matches!(mapping.object, Object::Anonymous));
+        let parts = within.filter(|mapping| matches!(mapping.object, MappedObject::Anonymous));
         parts.map(move |part| (part.start.max(start), part.end.min(end))).filter(|(start, end)| start < end)
     }
 
     /// The parts between two addresses that took the place of other code at time `at` and are not a copy of that code.
-    pub(super) fn not_restored(&self, start: u64, end: u64, at: MonoNs) -> Vec<(u64, u64)> {
+    pub(super) fn unrestored_ranges(&self, start: u64, end: u64, at: MonoNs) -> Vec<(u64, u64)> {
         let was = |copy: &Mapping| {
             self.past.iter().any(|(old, until)| {
-                *until == at && old.start <= copy.start && copy.end <= old.end && is_copy_of(copy, old)
+                *until == at && old.start <= copy.start && copy.end <= old.end && is_moved_copy_of(copy, old)
             })
         };
         let (mut others, mut from) = (Vec::new(), start);
@@ -202,8 +207,8 @@ impl Mappings {
         self.past.iter().rev().find(was).map(|(mapping, _)| mapping)
     }
 
-    /// When the mappings last changed: what is found at a later time is what is mapped now. Anonymous memory in the
-    /// place of such memory, or of nothing, is no change: a JIT's code grows all the time.
+    /// When the mappings last changed. A lookup for a time after this one gives the current mapping. New anonymous
+    /// memory over anonymous or unmapped memory does not count as a change, because JIT code grows all the time.
     pub(super) fn changed(&self) -> MonoNs {
         self.changed
     }
@@ -263,10 +268,10 @@ impl Mappings {
     }
 }
 
-/// Whether copied code, within a range that was of a file or a copy of it, is the code that was there.
-fn is_copy_of(copy: &Mapping, old: &Mapping) -> bool {
+/// Whether `copy`, moved code within the range of `old`, has the same bytes of the same file at the same addresses.
+fn is_moved_copy_of(copy: &Mapping, old: &Mapping) -> bool {
     match (&copy.object, &old.object) {
-        (Object::Copied(a, offset), Object::File(b, at) | Object::Copied(b, at)) => {
+        (MappedObject::Moved(a, offset), MappedObject::File(b, at) | MappedObject::Moved(b, at)) => {
             a.same_file(b) && at.wrapping_add(copy.start - old.start) == *offset
         }
         _ => false,
@@ -293,26 +298,29 @@ mod tests {
         Arc::new(FileRef::new(inode, Arc::from(Path::new("/lib/x.so"))))
     }
 
-    fn mapping(start: u64, end: u64, object: Object, from: u64) -> Mapping {
+    fn mapping(start: u64, end: u64, object: MappedObject, from: u64) -> Mapping {
         Mapping { start, end, object, from: MonoNs(from) }
     }
 
     fn what(maps: &Mappings, pc: u64, at: u64) -> Option<(u64, u64)> {
         maps.find(pc, MonoNs(at)).map(|m| match &m.object {
-            Object::File(file, offset) | Object::Copied(file, offset) => {
+            MappedObject::File(file, offset) | MappedObject::Moved(file, offset) => {
                 (file.inode().ino, offset + (pc - m.start))
             }
-            Object::Anonymous => (0, 0),
-            Object::Vdso(_, offset) => (u64::MAX, offset + (pc - m.start)),
+            MappedObject::Anonymous => (0, 0),
+            MappedObject::Vdso(_, offset) => (u64::MAX, offset + (pc - m.start)),
         })
     }
 
     #[test]
     fn a_later_mapping_wins_and_the_earlier_one_is_remembered() {
         let mut maps = Mappings::default();
-        assert!(!maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0x100), 10)));
-        assert!(maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 20)), "in the place of the first");
-        assert!(!maps.map(mapping(0x2000, 0x3000, Object::File(file(2), 0), 25)), "it was there");
+        assert!(!maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0x100), 10)));
+        assert!(
+            maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 20)),
+            "in the place of the first"
+        );
+        assert!(!maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 25)), "it was there");
         assert_eq!(what(&maps, 0x1fff, 30), Some((1, 0x10ff)));
         assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
         assert_eq!(what(&maps, 0x2000, 15), Some((1, 0x1100)));
@@ -329,7 +337,7 @@ mod tests {
         let mut maps = Mappings::default();
         let map = |maps: &mut Mappings, ino, from| {
             let before = maps.changed();
-            maps.map(mapping(0x1000, 0x5000, Object::File(file(ino), 0), from));
+            maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(ino), 0), from));
             maps.changed() > before
         };
         assert!(map(&mut maps, 1, 20));
@@ -341,18 +349,18 @@ mod tests {
     #[test]
     fn code_that_grows_is_no_change_and_what_comes_over_it_is() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x5000, Object::File(file(1), 0), 10));
+        maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0), 10));
         let changed = maps.changed();
-        maps.map(mapping(0x6000, 0x7000, Object::Anonymous, 20));
-        maps.map(mapping(0x6000, 0x8000, Object::Anonymous, 30));
-        maps.map(mapping(0x5800, 0x9000, Object::Anonymous, 40));
+        maps.map(mapping(0x6000, 0x7000, MappedObject::Anonymous, 20));
+        maps.map(mapping(0x6000, 0x8000, MappedObject::Anonymous, 30));
+        maps.map(mapping(0x5800, 0x9000, MappedObject::Anonymous, 40));
         assert_eq!(maps.changed(), changed);
         assert_eq!(what(&maps, 0x8fff, 50), Some((0, 0)));
-        assert!(maps.map(mapping(0x4000, 0x6000, Object::Anonymous, 60)));
+        assert!(maps.map(mapping(0x4000, 0x6000, MappedObject::Anonymous, 60)));
         assert_eq!(maps.changed(), MonoNs(60), "over a file");
-        assert!(!maps.map(mapping(0x6000, 0x7000, Object::File(file(2), 0), 70)), "over no file");
+        assert!(!maps.map(mapping(0x6000, 0x7000, MappedObject::File(file(2), 0), 70)), "over no file");
         assert_eq!(maps.changed(), MonoNs(70), "a file over it");
-        maps.map(mapping(0xa000, 0xb000, Object::File(file(2), 0), 80));
+        maps.map(mapping(0xa000, 0xb000, MappedObject::File(file(2), 0), 80));
         assert_eq!(maps.changed(), MonoNs(80), "a file where nothing was");
     }
 
@@ -360,9 +368,9 @@ mod tests {
     fn one_mapping_over_several() {
         let mut maps = Mappings::default();
         for i in 0..4 {
-            maps.map(mapping(0x1000 * (i + 1), 0x1000 * (i + 2), Object::File(file(i + 1), 0), 10));
+            maps.map(mapping(0x1000 * (i + 1), 0x1000 * (i + 2), MappedObject::File(file(i + 1), 0), 10));
         }
-        maps.map(mapping(0x1800, 0x4800, Object::File(file(9), 0), 20));
+        maps.map(mapping(0x1800, 0x4800, MappedObject::File(file(9), 0), 20));
         let at_20: Vec<_> = [0x1000, 0x1800, 0x2000, 0x3000, 0x4000, 0x4800]
             .map(|pc| what(&maps, pc, 20).unwrap().0)
             .to_vec();
@@ -376,34 +384,34 @@ mod tests {
     fn code_that_grows_step_by_step_is_one_mapping() {
         let mut maps = Mappings::default();
         for i in 0..1000 {
-            maps.map(mapping(0x10_000 + i * 0x1000, 0x11_000 + i * 0x1000, Object::Anonymous, i));
+            maps.map(mapping(0x10_000 + i * 0x1000, 0x11_000 + i * 0x1000, MappedObject::Anonymous, i));
         }
         assert_eq!(maps.len(), 1);
         // The same again, as `mprotect` there and back does.
-        maps.map(mapping(0x10_000, 0x11_000, Object::Anonymous, 2000));
+        maps.map(mapping(0x10_000, 0x11_000, MappedObject::Anonymous, 2000));
         assert_eq!(maps.len(), 1);
     }
 
     #[test]
     fn growth_does_not_reach_back_over_what_was_there_before() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x2000, Object::Anonymous, 1));
-        maps.map(mapping(0x2000, 0x3000, Object::File(file(1), 0), 2));
-        maps.map(mapping(0x2000, 0x3000, Object::Anonymous, 9));
+        maps.map(mapping(0x1000, 0x2000, MappedObject::Anonymous, 1));
+        maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(1), 0), 2));
+        maps.map(mapping(0x2000, 0x3000, MappedObject::Anonymous, 9));
         assert_eq!(what(&maps, 0x2000, 5), Some((1, 0)));
         assert_eq!(what(&maps, 0x2000, 9), Some((0, 0)));
     }
 
     #[test]
-    fn what_is_read_completes_what_was_heard() {
+    fn maps_complete_mappings_from_events() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x8000, 0x9000, Object::File(file(1), 0x1000), 50));
-        maps.learn(mapping(0x8000, 0x9000, Object::File(file(1), 0x1000), 0), MonoNs(90));
-        maps.learn(mapping(0x1000, 0x2000, Object::File(file(2), 0), 0), MonoNs(90));
-        assert_eq!(what(&maps, 0x8000, 40), None, "heard to be mapped later");
+        maps.map(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 50));
+        maps.learn(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 0), MonoNs(90));
+        maps.learn(mapping(0x1000, 0x2000, MappedObject::File(file(2), 0), 0), MonoNs(90));
+        assert_eq!(what(&maps, 0x8000, 40), None, "the event says that it was mapped later");
         assert_eq!(what(&maps, 0x8000, 60), Some((1, 0x1000)));
         assert_eq!(what(&maps, 0x1000, 1), Some((2, 0)), "there since the beginning");
-        maps.learn(mapping(0x8000, 0x9000, Object::File(file(3), 0), 0), MonoNs(95));
+        maps.learn(mapping(0x8000, 0x9000, MappedObject::File(file(3), 0), 0), MonoNs(95));
         assert_eq!(what(&maps, 0x8000, 94), Some((1, 0x1000)));
         assert_eq!(what(&maps, 0x8000, 95), Some((3, 0)));
     }
@@ -411,11 +419,11 @@ mod tests {
     #[test]
     fn a_copy_holds_since_its_memory_is_there_and_until_something_is_mapped_over_it() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x9000, Object::File(file(1), 0x1000), 10));
-        maps.map(mapping(0x2000, 0x8000, Object::Anonymous, 20));
+        maps.map(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
+        maps.map(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
         let changed = maps.changed();
-        assert!(!maps.note_copy(0x8000, 0x9000, &file(1), 0x8000), "there is the file");
-        assert!(maps.note_copy(0x3000, 0xa000, &file(1), 0x3000));
+        assert!(!maps.mark_moved(0x8000, 0x9000, &file(1), 0x8000), "there is the file");
+        assert!(maps.mark_moved(0x3000, 0xa000, &file(1), 0x3000));
         assert!(maps.changed() > changed);
         assert_eq!(what(&maps, 0x3fff, 15), Some((1, 0x3fff)), "the file's own");
         assert_eq!(what(&maps, 0x3fff, 20), Some((1, 0x3fff)));
@@ -423,10 +431,10 @@ mod tests {
         assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [(0x2000, 0x3000)]);
         assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [(0x2800, 0x2900)]);
         // As `/proc` shows it.
-        maps.learn(mapping(0x2000, 0x8000, Object::Anonymous, 0), MonoNs(30));
+        maps.learn(mapping(0x2000, 0x8000, MappedObject::Anonymous, 0), MonoNs(30));
         assert_eq!(what(&maps, 0x3fff, 40), Some((1, 0x3fff)));
         assert_eq!(what(&maps, 0x7fff, 40), Some((1, 0x7fff)));
-        assert!(maps.map(mapping(0x2000, 0x5000, Object::Anonymous, 50)), "another protection");
+        assert!(maps.map(mapping(0x2000, 0x5000, MappedObject::Anonymous, 50)), "another protection");
         assert_eq!((what(&maps, 0x3fff, 49), what(&maps, 0x3fff, 50)), (Some((1, 0x3fff)), Some((0, 0))));
         assert_eq!(what(&maps, 0x5000, 50), Some((1, 0x5000)));
     }
@@ -434,27 +442,27 @@ mod tests {
     #[test]
     fn what_was_covered_is_restored_by_a_copy_of_itself_only() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x9000, Object::File(file(1), 0x1000), 10));
-        maps.map(mapping(0x2000, 0x8000, Object::Anonymous, 20));
-        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x8000)]);
-        maps.note_copy(0x3000, 0x5000, &file(1), 0x3000);
-        maps.note_copy(0x6000, 0x7000, &file(1), 0x9000);
-        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x3000), (0x5000, 0x8000)]);
+        maps.map(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
+        maps.map(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x8000)]);
+        maps.mark_moved(0x3000, 0x5000, &file(1), 0x3000);
+        maps.mark_moved(0x6000, 0x7000, &file(1), 0x9000);
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x3000), (0x5000, 0x8000)]);
         assert_eq!(
-            maps.not_restored(0x2000, 0x8000, MonoNs(19)),
+            maps.unrestored_ranges(0x2000, 0x8000, MonoNs(19)),
             [(0x2000, 0x8000)],
             "it was not covered then"
         );
-        maps.note_copy(0x2000, 0x8000, &file(1), 0x2000);
-        assert_eq!(maps.not_restored(0x2000, 0x8000, MonoNs(20)), [(0x6000, 0x7000)]);
+        maps.mark_moved(0x2000, 0x8000, &file(1), 0x2000);
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x6000, 0x7000)]);
     }
 
     #[test]
     fn extreme_addresses_do_not_overflow() {
         let mut maps = Mappings::default();
-        maps.map(mapping(u64::MAX - 1, u64::MAX, Object::File(file(1), u64::MAX), 1));
-        maps.map(mapping(0, u64::MAX, Object::Vdso(Vdso::Native, u64::MAX), 2));
-        maps.map(mapping(5, 4, Object::Anonymous, 3));
+        maps.map(mapping(u64::MAX - 1, u64::MAX, MappedObject::File(file(1), u64::MAX), 1));
+        maps.map(mapping(0, u64::MAX, MappedObject::Vdso(Vdso::Native, u64::MAX), 2));
+        maps.map(mapping(5, 4, MappedObject::Anonymous, 3));
         assert_eq!(what(&maps, u64::MAX, 9), None);
         assert_eq!(maps.find(1, MonoNs(9)).map(|m| m.start), Some(0));
     }

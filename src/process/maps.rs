@@ -45,10 +45,10 @@ pub struct MapsEntry {
 
 /// Mappings of a process, by address: the executable ones, or all.
 #[derive(Debug)]
-pub struct Maps(Way);
+pub struct Maps(MapsReader);
 
 #[derive(Debug)]
-enum Way {
+enum MapsReader {
     /// Asks the kernel, from this address on.
     Query(File, u64),
     Text(MapsText<BufReader<File>>),
@@ -64,7 +64,7 @@ impl Maps {
         let file = open(task)?;
         Ok(match ioctl::mapping(file.as_fd(), 0, MappingQuery::ExecutableFrom) {
             Err(errno) if errno != Errno::NOENT && errno != Errno::SRCH => Maps::read(file),
-            _ => Maps(Way::Query(file, 0)),
+            _ => Maps(MapsReader::Query(file, 0)),
         })
     }
 
@@ -74,11 +74,11 @@ impl Maps {
     /// When `/proc/PID/maps` cannot be opened: `ESRCH` or `ENOENT` if the process has ended.
     pub(super) fn open_all(task: BorrowedFd<'_>) -> Result<Maps, Errno> {
         let text = BufReader::with_capacity(BUFFER, open(task)?);
-        Ok(Maps(Way::Text(MapsText { all: true, ..MapsText::new(text) })))
+        Ok(Maps(MapsReader::Text(MapsText { all: true, ..MapsText::new(text) })))
     }
 
     fn read(file: File) -> Maps {
-        Maps(Way::Text(MapsText::new(BufReader::with_capacity(BUFFER, file))))
+        Maps(MapsReader::Text(MapsText::new(BufReader::with_capacity(BUFFER, file))))
     }
 
     /// Address of the first byte of the file of `of`, the mapping that was returned last. The byte may lie in `of`, or
@@ -86,8 +86,10 @@ impl Maps {
     #[must_use]
     pub fn beginning(&self, of: &MapsEntry) -> Option<u64> {
         match &self.0 {
-            Way::Text(text) => text.beginning.filter(|(inode, _)| *inode == of.inode).map(|(_, start)| start),
-            Way::Query(file, _) => {
+            MapsReader::Text(text) => {
+                text.beginning.filter(|(inode, _)| *inode == of.inode).map(|(_, start)| start)
+            }
+            MapsReader::Query(file, _) => {
                 let (mut start, mut offset) = (of.start, of.offset);
                 for _ in 0..MAX_PARTS {
                     if offset == 0 {
@@ -116,21 +118,22 @@ impl Iterator for Maps {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Way::Text(text) => text.next(),
-            Way::Query(file, next) => match ioctl::mapping(file.as_fd(), *next, MappingQuery::ExecutableFrom)
-            {
-                Ok(vma) if vma.end > *next => {
-                    *next = vma.end;
-                    let Vma { start, end, offset, inode, name } = vma;
-                    let path = Arc::from(bytes_path(&name));
-                    Some(Ok(MapsEntry { start, end, offset, inode, path, executable: true }))
+            MapsReader::Text(text) => text.next(),
+            MapsReader::Query(file, next) => {
+                match ioctl::mapping(file.as_fd(), *next, MappingQuery::ExecutableFrom) {
+                    Ok(vma) if vma.end > *next => {
+                        *next = vma.end;
+                        let Vma { start, end, offset, inode, name } = vma;
+                        let path = Arc::from(bytes_path(&name));
+                        Some(Ok(MapsEntry { start, end, offset, inode, path, executable: true }))
+                    }
+                    Ok(_) | Err(Errno::NOENT | Errno::SRCH) => None,
+                    Err(errno) => {
+                        *next = u64::MAX;
+                        Some(Err(errno))
+                    }
                 }
-                Ok(_) | Err(Errno::NOENT | Errno::SRCH) => None,
-                Err(errno) => {
-                    *next = u64::MAX;
-                    Some(Err(errno))
-                }
-            },
+            }
         }
     }
 }
@@ -154,6 +157,11 @@ impl<R: BufRead> MapsText<R> {
     /// The executable mappings in `text`.
     pub fn new(text: R) -> MapsText<R> {
         MapsText { text, line: Vec::new(), beginning: None, all: false, rejected: 0, ended: false }
+    }
+
+    /// All mappings in `text`.
+    pub(super) fn of_all(text: R) -> MapsText<R> {
+        MapsText { all: true, ..MapsText::new(text) }
     }
 
     /// The next line, without its end; `None` at the end of the text. A line that is too long is cut.
@@ -192,7 +200,8 @@ impl<R: BufRead> Iterator for MapsText<R> {
             if bytes.is_empty() {
                 continue;
             }
-            let Some(Line { start, end, executable, offset, inode, path }) = Line::parse(bytes) else {
+            let Some(MapsLine { start, end, executable, offset, inode, path }) = MapsLine::parse(bytes)
+            else {
                 self.rejected += 1;
                 continue;
             };
@@ -210,22 +219,31 @@ impl<R: BufRead> Iterator for MapsText<R> {
     }
 }
 
-/// The executable mappings in a text, and the number of lines that could not be parsed.
+/// The result of [`parse_maps`].
+#[derive(Debug)]
+pub struct ParsedMaps {
+    /// The executable mappings.
+    pub entries: Vec<MapsEntry>,
+    /// Number of lines that could not be parsed.
+    pub rejected: usize,
+}
+
+/// Parses the executable mappings in a text.
 #[must_use]
-pub fn parse_maps(bytes: &[u8]) -> (Vec<MapsEntry>, usize) {
+pub fn parse_maps(bytes: &[u8]) -> ParsedMaps {
     let mut text = MapsText::new(bytes);
     let entries = text.by_ref().flatten().collect();
-    (entries, text.rejected)
+    ParsedMaps { entries, rejected: text.rejected }
 }
 
 /// All mappings in a text.
 #[cfg(test)]
 pub(super) fn parse_all_maps(bytes: &[u8]) -> Vec<MapsEntry> {
-    MapsText { all: true, ..MapsText::new(bytes) }.flatten().collect()
+    MapsText::of_all(bytes).flatten().collect()
 }
 
 /// A line of `/proc/PID/maps`.
-struct Line<'a> {
+struct MapsLine<'a> {
     start: u64,
     end: u64,
     executable: bool,
@@ -234,8 +252,8 @@ struct Line<'a> {
     path: &'a [u8],
 }
 
-impl Line<'_> {
-    fn parse(line: &[u8]) -> Option<Line<'_>> {
+impl MapsLine<'_> {
+    fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
         let mut fields = line.splitn(6, |&b| b == b' ');
         let (start, end) = split_once(fields.next()?, b'-')?;
         let (start, end) = (hex(start)?, hex(end)?);
@@ -249,7 +267,14 @@ impl Line<'_> {
         let path = fields.next().unwrap_or_default().trim_ascii_start();
         let executable = *protection.get(2)? == b'x';
         let inode = Inode { major, minor, ino, generation: 0 };
-        (protection.len() == 4 && start < end).then_some(Line { start, end, executable, offset, inode, path })
+        (protection.len() == 4 && start < end).then_some(MapsLine {
+            start,
+            end,
+            executable,
+            offset,
+            inode,
+            path,
+        })
     }
 }
 
@@ -295,7 +320,7 @@ mod tests {
             7f00-7f10 --xs 00000000 00:00 0\n\
             7ffd0000-7ffd2000 r-xp 00000000 00:00 0                          [vdso]\n\
             ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
-        let (entries, rejected) = parse_maps(text);
+        let ParsedMaps { entries, rejected } = parse_maps(text);
         assert_eq!(rejected, 0);
         let paths: Vec<_> = entries.iter().map(|entry| entry.path.to_str().unwrap()).collect();
         assert_eq!(paths, ["/usr/bin/a b\nc (deleted)", "", "[vdso]", "[vsyscall]"]);
@@ -313,7 +338,7 @@ mod tests {
     fn lines_that_are_no_mappings_are_counted() {
         let text = b"garbage\n10-20 r-xp 0 0:0\n20-10 r-xp 0 0:0 0\n+1-20 r-xp 0 0:0 0\n10-20 r-x 0 0:0 0\n\
             10-20 r-xp 0 100000000:0 0\n11111111111111111-2 r-xp 0 0:0 0\n10-20 r-xp 0 0:0 5 /ok\n10-20 r-xp 0 0:";
-        let (entries, rejected) = parse_maps(text);
+        let ParsedMaps { entries, rejected } = parse_maps(text);
         assert_eq!((entries.len(), rejected), (1, 8));
     }
 
@@ -323,7 +348,7 @@ mod tests {
         for before in 0..40 {
             let filler = "x".repeat(usize::try_from(MAX_LINE).unwrap() - before);
             let text = format!("10-20 r-xp 0 0:0 5 /{filler}{false_line}\n50-60 r-xp 0 0:0 6 /next\n");
-            let (entries, rejected) = parse_maps(text.as_bytes());
+            let ParsedMaps { entries, rejected } = parse_maps(text.as_bytes());
             let found: Vec<_> = entries.iter().map(|e| (e.start, e.path.to_str().unwrap())).collect();
             assert_eq!((&found[..], rejected), (&[(0x10, ""), (0x50, "/next")][..], 0), "{before}");
         }
@@ -336,8 +361,8 @@ mod tests {
         let last = b"7fff00000000-7fff00001000 r-xp 00001000 fd:01 78  /usr/lib/libc.so\n";
         let many = std::io::repeat(0).take(400_000 * line.len() as u64);
         // Repeats a line: each byte of the endless text is the one at its place in the line.
-        struct Lines<R>(R, &'static [u8], usize);
-        impl<R: std::io::Read> std::io::Read for Lines<R> {
+        struct RepeatedLine<R>(R, &'static [u8], usize);
+        impl<R: std::io::Read> std::io::Read for RepeatedLine<R> {
             fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
                 let got = self.0.read(buffer)?;
                 for byte in &mut buffer[..got] {
@@ -347,7 +372,7 @@ mod tests {
                 Ok(got)
             }
         }
-        let text = BufReader::with_capacity(BUFFER, Lines(many, line, 0).chain(&last[..]));
+        let text = BufReader::with_capacity(BUFFER, RepeatedLine(many, line, 0).chain(&last[..]));
         let mut maps = MapsText::new(text);
         let found: Vec<_> = maps.by_ref().map(Result::unwrap).collect();
         assert_eq!((found.len(), found[0].start, maps.rejected), (1, 0x7fff_0000_0000, 0));

@@ -1,19 +1,27 @@
 //! The memory of a living program, and whether its threads wait still, for a reader outside of it.
 
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::Processes;
+use super::maps::MapsText;
 use super::process_dir::ProcessDir;
 use super::procfs::{self, Stat};
 use super::reading::ExpectedProgram;
 use crate::sample::{MonoNs, ProcessId};
 
+/// Bytes of a list of mappings that are searched for a file.
+const MAX_MAPS: u64 = 4 << 20;
+
 /// The memory of a program, open.
 #[derive(Debug)]
 pub struct ProgramMemory {
-    /// `/proc/PID/mem`. The descriptor stays with this program, whatever the process executes later.
+    /// `/proc/PID/mem`. The descriptor stays with this program, even if the process executes another one.
     pub fd: OwnedFd,
     /// First address of the program's own code.
     pub start_code: u64,
@@ -41,6 +49,102 @@ fn open(expected: ExpectedProgram) -> Option<ProgramMemory> {
     let Stat { start_code, end_code, start_stack, .. } = now;
     let is_it = expected.is(&now) && expected.same_program(&now) && running.stat.start_stack == start_stack;
     is_it.then_some(ProgramMemory { fd, start_code, end_code, start_stack })
+}
+
+/// The memory of the program that a process runs, for a reader that is called while it is open.
+#[derive(Debug)]
+pub struct LiveMemory {
+    tgid: u32,
+    /// The program's memory, and the addresses that identify the program.
+    pub program: ProgramMemory,
+}
+
+impl LiveMemory {
+    /// The word at an address; `None` if it cannot be read.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        let read = rustix::io::pread(&self.program.fd, &mut bytes, address).ok()?;
+        (read == bytes.len()).then(|| u64::from_ne_bytes(bytes))
+    }
+
+    /// A value of the auxiliary vector, with which the kernel began the program.
+    #[must_use]
+    pub fn auxiliary(&self, kind: u64) -> Option<u64> {
+        let bytes = procfs::read(&format!("/proc/{}/auxv", self.tgid)).ok()?;
+        let words: Vec<u64> =
+            bytes.chunks_exact(8).filter_map(|word| word.try_into().ok()).map(u64::from_ne_bytes).collect();
+        words.chunks_exact(2).find(|entry| entry[0] == kind).map(|entry| entry[1])
+    }
+
+    /// The bytes of a range, as far as they can be read; the caller bounds the length.
+    #[must_use]
+    pub fn bytes(&self, range: &Range<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
+        let read = rustix::io::pread(&self.program.fd, &mut bytes, range.start).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
+    /// The range at which a file with such a path is mapped. `None`: there is none in the first `MAX_MAPS` bytes of the
+    /// list of mappings. The process may choose any path: the range proves nothing.
+    #[must_use]
+    pub fn mapped_at(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Option<Range<u64>> {
+        self.mappings().find(|mapping| is_wanted(&mapping.name)).map(|mapping| mapping.range)
+    }
+
+    /// The mappings in the first `MAX_MAPS` bytes of the list of mappings, by address.
+    pub fn mappings(&self) -> impl Iterator<Item = NamedMapping> + use<> {
+        let maps = File::open(format!("/proc/{}/maps", self.tgid)).ok();
+        let entries = maps.map(|maps| MapsText::of_all(BufReader::new(maps.take(MAX_MAPS))).flatten());
+        entries.into_iter().flatten().map(|entry| NamedMapping {
+            range: entry.start..entry.end,
+            name: entry.path.as_os_str().as_bytes().to_vec(),
+        })
+    }
+}
+
+/// A mapping with its name, which the process may choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedMapping {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// The path of a file, or another name that the kernel shows; empty without one.
+    pub name: Vec<u8>,
+}
+
+impl Processes {
+    /// Calls `look` with the memory of the program that a process runs now. The process can hold up any reading of its
+    /// memory: then, or if the process has ended, the result is `None`.
+    pub fn look_at_memory<T: Send + 'static>(
+        &mut self,
+        tgid: u32,
+        look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
+    ) -> Option<T> {
+        let index = self.timelines.get(&tgid)?.len().checked_sub(1)?;
+        self.look_at(tgid, index, look)
+    }
+
+    /// The same with the memory of this program, of which there was a sample at time `at`.
+    pub fn look_at_memory_of<T: Send + 'static>(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
+    ) -> Option<T> {
+        let index = self.select(id, at)?;
+        self.look_at(id.tgid, index, look)
+    }
+
+    fn look_at<T: Send + 'static>(
+        &mut self,
+        tgid: u32,
+        index: usize,
+        look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
+    ) -> Option<T> {
+        let expected = self.program(tgid, index).filter(|program| program.is_alive())?.expected();
+        self.patience.run(tgid, move || Some(look(&LiveMemory { tgid, program: open(expected)? }))).ok()?
+    }
 }
 
 /// How often a thread has lost its CPU, of its own will or not; `None` if the thread has ended.

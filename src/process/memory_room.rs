@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::cgroup::Membership;
+use super::cgroup::CgroupMembership;
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Controller;
 
@@ -23,7 +23,7 @@ const NO_LIMIT: u64 = 1 << 60;
 impl Hierarchies {
     /// The limits of a process's cgroup and of those above it; `None` if there is no limit or none can be seen.
     #[must_use]
-    pub fn memory(&self, of: &Membership) -> Option<MemoryRoom> {
+    pub fn memory(&self, of: &CgroupMembership) -> Option<MemoryRoom> {
         let rooms = self.levels(Controller::Memory, of).into_iter().filter_map(|dir| room(&dir));
         rooms.reduce(|a, b| MemoryRoom { limit: a.limit.min(b.limit), left: a.left.min(b.left) })
     }
@@ -62,7 +62,8 @@ mod tests {
         dir(tmp.path(), "pod/box", &[("memory.max", "800\n"), ("memory.current", "100\n")]);
         dir(tmp.path(), "pod/free", &[("memory.max", "max\n"), ("memory.current", "100\n")]);
         let of = |path: &str| {
-            Hierarchies::below(tmp.path(), None).memory(&Membership::parse(format!("0::{path}\n").as_bytes()))
+            Hierarchies::below(tmp.path(), None)
+                .memory(&CgroupMembership::parse(format!("0::{path}\n").as_bytes()))
         };
         assert_eq!(of("/pod/box"), Some(MemoryRoom { limit: 800, left: 150 }));
         assert_eq!(of("/pod/free"), Some(MemoryRoom { limit: 1000, left: 150 }));
@@ -85,7 +86,7 @@ mod tests {
             &[("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.usage_in_bytes", "5\n")],
         );
         let v1 = Hierarchies::below(tmp.path(), Some(Controller::Memory));
-        let of = |text: &[u8]| v1.memory(&Membership::parse(text));
+        let of = |text: &[u8]| v1.memory(&CgroupMembership::parse(text));
         assert_eq!(of(b"5:memory:/a\n"), Some(MemoryRoom { limit: 1000, left: 0 }));
         assert_eq!(of(b"5:memory:/\n"), None);
     }

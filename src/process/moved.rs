@@ -1,13 +1,13 @@
 //! Moved code: a process has copied code of a file into anonymous memory, mostly to have it in huge pages. This file
-//! decides when to search for such code, and notes what is found. The search itself is in [`copied`](super::copied).
+//! decides when to search for such code, and notes what is found. The search itself is in [`moved_search`](super::moved_search).
 //!
 //! A search proves what is in memory at its own time. The result is valid from the time at which that memory was
 //! mapped: nothing runs there before the code is in it. A program that executed other code there in between must have
 //! written the file's code over it, page by page. The result is valid until something else is mapped there. A change of
 //! the protection is an event of a new mapping, and causes a new search.
 
-use super::copied::{CopiedCode, CopiedPart, CopySearch};
-use super::mappings::Object;
+use super::mappings::MappedObject;
+use super::moved_search::{MovedCode, MovedCodeSearch, MovedPart};
 use super::path::bytes_path;
 use super::program::{MAX_ANCESTORS, ProcessImage};
 use super::{CoveredCode, Processes};
@@ -34,7 +34,7 @@ impl Processes {
         if mapping.is_none() && self.complete(id.tgid, index, MAX_ANCESTORS) {
             mapping = self.mapping(id.tgid, index, at, pc);
         }
-        mapping.is_some_and(|mapping| matches!(mapping.object, Object::Anonymous))
+        mapping.is_some_and(|mapping| matches!(mapping.object, MappedObject::Anonymous))
     }
 
     /// Looks for code of files where these addresses of a program lead into anonymous memory, unless a recent search
@@ -46,14 +46,14 @@ impl Processes {
 
     /// The parts of covered code that are not proven to have the same code again: first address, and address after the
     /// last, of each part.
-    pub fn not_restored(&mut self, code: &CoveredCode) -> Vec<(u64, u64)> {
+    pub fn unrestored_ranges(&mut self, code: &CoveredCode) -> Vec<(u64, u64)> {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let line = self.timelines.get(&tgid);
         let index = line.and_then(|line| line.iter().rposition(|program| program.from <= at));
         let Some(index) = index else { return vec![(start, end)] };
         self.find_moved_between(tgid, index, start, end);
         self.program(tgid, index)
-            .map_or(vec![(start, end)], |program| program.maps.not_restored(start, end, at))
+            .map_or(vec![(start, end)], |program| program.maps.unrestored_ranges(start, end, at))
     }
 
     /// Looks for code of files in anonymous memory between two addresses.
@@ -77,31 +77,31 @@ impl Processes {
         // A runtime's own code has many addresses; steps give addresses elsewhere their turn, too.
         let addresses = addresses.iter().copied().step_by(addresses.len().div_ceil(MAX_ADDRESSES)).collect();
         let by_bytes = program.moved.looks_for_bytes();
-        let search = CopySearch { program: program.expected(), addresses, by_bytes };
-        let found = self.files.find_copied(&search);
-        let noted = matches!(found, Ok(Some(found)) if self.note_copied(tgid, index, &found));
+        let search = MovedCodeSearch { program: program.expected(), addresses, by_bytes };
+        let found = self.files.find_moved_code(&search);
+        let noted = matches!(found, Ok(Some(found)) if self.mark_all_moved(tgid, index, &found));
         let ended = MonoNs::now();
         let took = ended.0.saturating_sub(now.0);
         self.search_time.spend(took);
         log::debug!("processes: code of files looked for in {tgid}: {noted}, {} us", took / 1000);
         if let Some(program) = self.program(tgid, index) {
-            program.moved.ended(ended, took, noted);
+            program.moved.search_ended(ended, took, noted);
         }
         noted
     }
 
-    fn note_copied(&mut self, tgid: u32, index: usize, found: &CopiedCode) -> bool {
-        let file = self.files.refer(found.inode, &bytes_path(&found.path).into());
+    fn mark_all_moved(&mut self, tgid: u32, index: usize, found: &MovedCode) -> bool {
+        let file = self.files.intern_ref(found.inode, &bytes_path(&found.path).into());
         let most = self.options.max_mappings;
         let Some(program) = self.program(tgid, index) else { return false };
         let maps = std::sync::Arc::make_mut(&mut program.maps);
         let mut noted = false;
-        for (at, &CopiedPart { start, end, offset }) in found.parts.iter().enumerate() {
+        for (at, &MovedPart { start, end, offset }) in found.parts.iter().enumerate() {
             if maps.len() >= most {
                 program.refused = program.refused.max((found.parts.len() - at) as u64);
                 break;
             }
-            noted |= maps.note_copy(start, end, &file, offset);
+            noted |= maps.mark_moved(start, end, &file, offset);
         }
         if noted {
             log::info!("processes: {tgid} has moved code of a file into memory of no file");

@@ -11,29 +11,29 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-use super::cgroup::Membership;
+use super::cgroup::CgroupMembership;
 use super::cgroup_dir::{below, processes};
-use super::hierarchies::Hierarchies;
+use super::hierarchies::{Hierarchies, MountedHierarchy};
 use super::hierarchy::Hierarchy;
 use super::path::is_outside;
 use super::process_dir::ProcessDir;
 use super::procfs;
 
-impl Membership {
+impl CgroupMembership {
     /// The cgroups of a process.
     ///
     /// # Errors
     /// The kernel's error; `ENOENT` or `ESRCH` if the process has ended.
-    pub fn of(tgid: u32) -> Result<Membership, Errno> {
+    pub fn of(tgid: u32) -> Result<CgroupMembership, Errno> {
         let process = ProcessDir::open(tgid)?;
         // A process that has ended and was not waited for keeps its cgroup of v2.
         let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
-        Ok(Membership::parse(&text).absolute())
+        Ok(CgroupMembership::parse(&text).absolute())
     }
 
     /// Turns the paths that our cgroup namespace shows (`cgroup_namespaces(7)`) into those of the host.
     #[must_use]
-    pub fn absolute(mut self) -> Membership {
+    pub fn absolute(mut self) -> CgroupMembership {
         for (hierarchy, root) in roots() {
             let path = match hierarchy {
                 Hierarchy::V2 => self.unified.as_mut(),
@@ -74,10 +74,12 @@ fn roots() -> &'static BTreeMap<Hierarchy, PathBuf> {
 
 fn find_roots() -> BTreeMap<Hierarchy, PathBuf> {
     let own = procfs::read("/proc/self/cgroup").unwrap_or_default();
-    let (own, shown) = (Membership::parse(&own), Hierarchies::shown());
-    let outside = shown.mounts().filter(|(_, root, _)| is_outside(root));
+    let (own, shown) = (CgroupMembership::parse(&own), Hierarchies::shown());
+    let outside = shown.mounts().filter(|mount| is_outside(mount.root));
     outside
-        .filter_map(|(hierarchy, _, point)| Some((hierarchy, root_in(point, own.in_hierarchy(hierarchy)?)?)))
+        .filter_map(|MountedHierarchy { hierarchy, point, .. }| {
+            Some((hierarchy, root_in(point, own.in_hierarchy(hierarchy)?)?))
+        })
         .collect()
 }
 

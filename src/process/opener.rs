@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS};
 use super::child::ChildProcess;
-use super::copied::{self, CopiedCode, CopySearch};
 use super::event::Inode;
 use super::file::{ContentKey, FoundFile, Unopened};
-use super::opening::{self, FileQuery};
+use super::moved_search::{self, MovedCode, MovedCodeSearch};
+use super::opening::{self, FileQuery, LiveMapping};
 use super::path::bytes_path;
-use super::patience::{Hanging, MAX_STUCK, Tenant, sleeps};
-use super::root::{self, FileOwner, OpenRefusal, TargetRoot};
-use super::served::{self, Copy};
+use super::patience::{HungCalls, MAX_STUCK, Tenant, sleeps};
+use super::root::{self, FileOwner, OpenRefusal, ProcessRoot};
+use super::served::{self, ServedFileCopy};
 use super::{errno_of, procfs};
 
 /// The hidden first argument that makes an opener of this binary.
@@ -42,31 +42,25 @@ pub(super) const NO_ROOM: Unopened = Unopened::Refused(NO_DESCRIPTOR);
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     /// Opens a mapped file.
-    Mapped {
-        inode: Inode,
-        path: Vec<u8>,
-        named_deleted: bool,
-        live: Option<(u32, u64, u64)>,
-        mapped_at: i128,
-    },
+    Mapped { inode: Inode, path: Vec<u8>, named_deleted: bool, live: Option<LiveMapping>, mapped_at: i128 },
     /// Copies this many bytes from the file of the first descriptor that is sent beside it to the second.
     Copy { size: u64 },
     /// Opens a regular file below the one root that is sent beside it; `uid`: the user of the process.
     Below { path: Vec<u8>, owner: FileOwner, uid: u32 },
     /// Looks for code of files in anonymous memory.
-    Copied(CopySearch),
+    Moved(MovedCodeSearch),
 }
 
 /// Answer to [`Request::Mapped`]; the descriptor is sent beside it.
-type Answer = Result<Opened, Unopened>;
+type MappedReply = Result<FoundFileReply, Unopened>;
 /// Answer to [`Request::Copy`] and [`Request::Below`].
-type AnswerFile = Result<(), OpenRefusal>;
-/// Answer to [`Request::Copied`]; `None` if no code of a file was found.
-type AnswerCopied = Option<CopiedCode>;
+type FileReply = Result<(), OpenRefusal>;
+/// Answer to [`Request::Moved`]; `None` if no code of a file was found.
+type CopiedReply = Option<MovedCode>;
 
 /// What is known of an opened file: [`FoundFile`] without its descriptor.
 #[derive(Serialize, Deserialize)]
-struct Opened {
+struct FoundFileReply {
     served: bool,
     key: ContentKey,
     deleted_or_replaced: bool,
@@ -88,20 +82,20 @@ pub(super) struct Opener {
     binary: PathBuf,
     limit: Duration,
     running: Option<ChildProcess>,
-    left: Hanging<Left>,
+    left: HungCalls<StuckOpener>,
 }
 
 /// An opener that hangs and cannot be ended.
 #[derive(Debug)]
-struct Left {
+struct StuckOpener {
     child: Child,
-    over: Within,
+    over: HangScope,
 }
 
 /// Where a file lies over which an opener may hang. A tenant's files there are not asked for again while that opener
 /// waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
+enum HangScope {
     /// A file system without a block device: its server may not answer.
     Device(u32),
     /// A process: its file system has a block device and answers, but the path to the file may lead through one that
@@ -111,11 +105,11 @@ enum Within {
     MountNamespace(u64),
 }
 
-impl Within {
-    fn of(tgid: u32, wanted: &FileQuery) -> Within {
+impl HangScope {
+    fn of(tgid: u32, wanted: &FileQuery) -> HangScope {
         match wanted.inode.major {
-            0 => Within::Device(wanted.inode.minor),
-            _ => Within::Process(tgid),
+            0 => HangScope::Device(wanted.inode.minor),
+            _ => HangScope::Process(tgid),
         }
     }
 }
@@ -123,7 +117,7 @@ impl Within {
 impl Opener {
     /// An opener that is started on demand. A file may take as long as `limit`.
     pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
-        Opener { binary, limit, running: None, left: Hanging::at_most(MAX_STUCK) }
+        Opener { binary, limit, running: None, left: HungCalls::at_most(MAX_STUCK) }
     }
 
     /// Opens a file as [`opening::open_wanted`] does, for the process `tgid`.
@@ -136,8 +130,8 @@ impl Opener {
             mapped_at: wanted.mapped_at,
         };
         let roots: Vec<_> = wanted.roots.iter().take(MAX_DESCRIPTORS).map(|dir| dir.as_fd()).collect();
-        match self.run::<Answer>(tgid, Within::of(tgid, wanted), &request, &roots)? {
-            (Ok(Opened { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
+        match self.run::<MappedReply>(tgid, HangScope::of(tgid, wanted), &request, &roots)? {
+            (Ok(FoundFileReply { served, key, deleted_or_replaced, program_in_memory }), Some(fd)) => {
                 Ok(FoundFile { fd, served, key, deleted_or_replaced, program_in_memory })
             }
             (Ok(_), None) => Err(NO_ROOM),
@@ -152,10 +146,10 @@ impl Opener {
         wanted: &FileQuery,
         found: &FoundFile,
     ) -> Result<OwnedFd, Unopened> {
-        let copy = Copy::new().map_err(OpenRefusal::from)?;
+        let copy = ServedFileCopy::new().map_err(OpenRefusal::from)?;
         let request = Request::Copy { size: found.key.size };
         let files = [found.fd.as_fd(), copy.as_fd()];
-        match self.run::<AnswerFile>(tgid, Within::of(tgid, wanted), &request, &files) {
+        match self.run::<FileReply>(tgid, HangScope::of(tgid, wanted), &request, &files) {
             Ok((Ok(()), _)) => Ok(copy.seal().map_err(OpenRefusal::from)?),
             Ok((Err(why), _)) => Err(why.into()),
             Err(why) => {
@@ -165,27 +159,30 @@ impl Opener {
         }
     }
 
-    /// Opens a file of the process `tgid` below its root as [`TargetRoot::open_regular`] does.
+    /// Opens a file of the process `tgid` below its root as [`ProcessRoot::open_regular`] does.
     pub(super) fn open_below(
         &mut self,
         tgid: u32,
-        root: &TargetRoot,
+        root: &ProcessRoot,
         path: &Path,
         owner: FileOwner,
     ) -> Result<OwnedFd, Unopened> {
         let request = Request::Below { path: path.as_os_str().as_bytes().to_vec(), owner, uid: root.uid };
-        let within = Within::MountNamespace(root.mount_ns);
-        match self.run::<AnswerFile>(tgid, within, &request, &[root.dir()])? {
+        let within = HangScope::MountNamespace(root.mount_ns);
+        match self.run::<FileReply>(tgid, within, &request, &[root.dir()])? {
             (Ok(()), fd) => fd.ok_or(NO_ROOM),
             (Err(why), _) => Err(why.into()),
         }
     }
 
-    /// Looks for code of files in anonymous memory, see [`copied::find`].
-    pub(super) fn find_copied(&mut self, search: &CopySearch) -> Result<Option<CopiedCode>, Unopened> {
+    /// Looks for code of files in anonymous memory, see [`moved_search::find`].
+    pub(super) fn find_moved_code(
+        &mut self,
+        search: &MovedCodeSearch,
+    ) -> Result<Option<MovedCode>, Unopened> {
         let tgid = search.program.tgid;
-        let request = Request::Copied(search.clone());
-        let (found, _) = self.run::<AnswerCopied>(tgid, Within::Process(tgid), &request, &[])?;
+        let request = Request::Moved(search.clone());
+        let (found, _) = self.run::<CopiedReply>(tgid, HangScope::Process(tgid), &request, &[])?;
         Ok(found)
     }
 
@@ -209,12 +206,12 @@ impl Opener {
     fn run<T: DeserializeOwned>(
         &mut self,
         tgid: u32,
-        within: Within,
+        within: HangScope,
         request: &Request,
         roots: &[BorrowedFd<'_>],
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
         let (tenant, limit) = (|| Tenant::of(tgid), self.limit);
-        let hangs = |left: &mut Left| matches!(left.child.try_wait(), Ok(None));
+        let hangs = |left: &mut StuckOpener| matches!(left.child.try_wait(), Ok(None));
         let turn = self.left.admit(limit, tenant, hangs, |left| left.over == within);
         let turn = turn.ok_or(Unopened::TooSlow)?;
         let mut answer = self.ask(request, roots, turn.limit);
@@ -228,7 +225,7 @@ impl Opener {
                 if let Some(ChildProcess { process: mut child, .. }) = self.running.take() {
                     log::warn!("processes: a helper crashed or timed out on a file of process {tgid}");
                     let _ = child.kill();
-                    self.left.add(turn, tenant, Left { child, over: within });
+                    self.left.add(turn, tenant, StuckOpener { child, over: within });
                 }
             }
             Err(Unopened::NoOpener) => self.replace(tenant, within),
@@ -238,11 +235,11 @@ impl Opener {
     }
 
     /// Ends this opener, which is of no use any more. The next request starts another one.
-    fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: Within) {
+    fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: HangScope) {
         if let Some(helper) = self.running.take()
             && let Some(child) = helper.end(PARTING)
         {
-            self.left.put(tenant(), Left { child, over });
+            self.left.put(tenant(), StuckOpener { child, over });
         }
     }
 
@@ -284,7 +281,7 @@ impl Drop for Opener {
 /// # Errors
 /// Why the file was not opened within `limit`.
 pub fn open_file(binary: &Path, tgid: u32, path: &Path, limit: Duration) -> Result<OwnedFd, Unopened> {
-    let root = TargetRoot::of(tgid)?;
+    let root = ProcessRoot::of(tgid)?;
     Opener::new(binary.to_owned(), limit).open_below(tgid, &root, path, FileOwner::Any)
 }
 
@@ -321,7 +318,7 @@ pub fn main() -> i32 {
                 let below = |root: &OwnedFd| root::open_regular(root.as_fd(), bytes_path(&path), owner, uid);
                 answer_file(&channel, root.and_then(below))
             }
-            Request::Copied(search) => channel.send(&copied::find(&search), &[], None),
+            Request::Moved(search) => channel.send(&moved_search::find(&search), &[], None),
         };
         if sent.is_err() {
             return 1;
@@ -333,17 +330,17 @@ pub fn main() -> i32 {
 fn answer_mapped(channel: &Parent, wanted: &FileQuery) -> Result<(), ChannelError> {
     match opening::open_wanted(wanted) {
         Ok(FoundFile { fd, served, key, deleted_or_replaced, program_in_memory }) => {
-            let opened = Opened { served, key, deleted_or_replaced, program_in_memory };
-            channel.send(&Answer::Ok(opened), &[fd.as_fd()], None)
+            let opened = FoundFileReply { served, key, deleted_or_replaced, program_in_memory };
+            channel.send(&MappedReply::Ok(opened), &[fd.as_fd()], None)
         }
-        Err(why) => channel.send(&Answer::Err(why), &[], None),
+        Err(why) => channel.send(&MappedReply::Err(why), &[], None),
     }
 }
 
 fn answer_file(channel: &Parent, file: Result<OwnedFd, OpenRefusal>) -> Result<(), ChannelError> {
     match file {
-        Ok(fd) => channel.send(&AnswerFile::Ok(()), &[fd.as_fd()], None),
-        Err(why) => channel.send(&AnswerFile::Err(why), &[], None),
+        Ok(fd) => channel.send(&FileReply::Ok(()), &[fd.as_fd()], None),
+        Err(why) => channel.send(&FileReply::Err(why), &[], None),
     }
 }
 
@@ -360,7 +357,7 @@ mod tests {
     }
 
     fn asked(opener: &mut Opener) -> Unopened {
-        let root = TargetRoot::of(std::process::id()).unwrap();
+        let root = ProcessRoot::of(std::process::id()).unwrap();
         opener.open_below(std::process::id(), &root, Path::new("/etc/passwd"), FileOwner::Any).unwrap_err()
     }
 

@@ -9,6 +9,7 @@ use rustix::fs::{
     FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, openat, statx,
 };
 use rustix::io::{Errno, pread};
+use serde::{Deserialize, Serialize};
 
 use super::event::Inode;
 use super::file::{ContentKey, FoundFile, Unopened};
@@ -26,14 +27,23 @@ const OVERLAYFS: u64 = 0x794c_7630;
 /// once.
 const STAMP_SLACK: i128 = 20_000_000;
 
+/// A range in which a living process has a file mapped.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct LiveMapping {
+    pub(super) tgid: u32,
+    pub(super) start: u64,
+    /// Address after the last.
+    pub(super) end: u64,
+}
+
 /// Which file is wanted, and where it may be found.
 #[derive(Debug)]
 pub(super) struct FileQuery {
     pub(super) inode: Inode,
     pub(super) path: Arc<Path>,
     pub(super) named_deleted: bool,
-    /// The process, if it is alive, and first address and end of a range in which it has the file mapped.
-    pub(super) live: Option<(u32, u64, u64)>,
+    /// A mapping of the file, if its process is alive.
+    pub(super) live: Option<LiveMapping>,
     /// Root directories in which the path may lead to the file, the likeliest first.
     pub(super) roots: Vec<Arc<OwnedFd>>,
     /// When the file was mapped at the latest, nanoseconds since the epoch.
@@ -42,8 +52,8 @@ pub(super) struct FileQuery {
 
 pub(super) fn open_wanted(wanted: &FileQuery) -> Result<FoundFile, Unopened> {
     let mut refused = Unopened::ProcessGone;
-    if let Some((tgid, start, end)) = wanted.live {
-        match through_process(wanted, tgid, start, end) {
+    if let Some(live) = wanted.live {
+        match through_process(wanted, live) {
             Ok(found) => return Ok(found),
             Err(why) => refused = why,
         }
@@ -76,7 +86,10 @@ pub(super) fn content_key(fd: BorrowedFd<'_>) -> Option<ContentKey> {
 }
 
 /// Opens a file through `/proc/PID/map_files`, which leads to the mapped file itself, deleted or not.
-fn through_process(wanted: &FileQuery, tgid: u32, start: u64, end: u64) -> Result<FoundFile, Unopened> {
+fn through_process(
+    wanted: &FileQuery,
+    LiveMapping { tgid, start, end }: LiveMapping,
+) -> Result<FoundFile, Unopened> {
     let process = ProcessDir::open(tgid).map_err(OpenRefusal::from)?;
     // If the first thread has ended, this is another thread's directory.
     let task = process.running().map_err(OpenRefusal::from)?.dir;

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use rustix::thread::gettid;
 
-use super::cgroup::Membership;
-use super::{TargetRoot, procfs};
+use super::cgroup::CgroupMembership;
+use super::{ProcessRoot, procfs};
 
 /// Timeout of a system call that another process can hold up.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
@@ -34,10 +34,11 @@ const STACK: usize = 256 << 10;
 /// cgroup may make others below it.
 const LEVELS: usize = 3;
 
-type Job = Box<dyn FnOnce() + Send>;
+type BlockingCall = Box<dyn FnOnce() + Send>;
 
-/// Waits until `answered` returns something; it is given some time to wait in each call. `None` after `limit` of the
-/// time that counts, or after four times as much in all. `counts` decides for each part of the time whether it counts.
+/// Calls `answered` until it returns a value; the argument is the time to wait in that call. Returns `None` when the
+/// time for which `counts` returned true reaches `limit`, or after four times `limit` in all. `counts` is called once
+/// for each part of the time.
 pub(crate) fn wait<T>(
     limit: Duration,
     mut counts: impl FnMut(Duration) -> bool,
@@ -80,12 +81,12 @@ impl Tenant {
 
     /// The owner of a process: its cgroup, or its user if no cgroup is used.
     pub(crate) fn of(tgid: u32) -> Tenant {
-        let cgroups = Membership::of(tgid).unwrap_or_default();
+        let cgroups = CgroupMembership::of(tgid).unwrap_or_default();
         let names = cgroups.path().into_iter().flat_map(std::path::Path::components);
         let names = names.filter(|part| matches!(part, Component::Normal(_))).take(LEVELS);
         let place: Vec<_> = names.map(|part| part.as_os_str().to_string_lossy()).collect();
         if place.is_empty() {
-            return TargetRoot::of(tgid)
+            return ProcessRoot::of(tgid)
                 .map_or(Tenant::unknown(), |root| Tenant(format!("user {}", root.uid)));
         }
         Tenant(place.join("/"))
@@ -94,34 +95,35 @@ impl Tenant {
 
 /// Calls that were given up, with their tenants.
 #[derive(Debug)]
-pub(crate) struct Hanging<C> {
+pub(crate) struct HungCalls<C> {
     most: usize,
     calls: Vec<(Tenant, C)>,
 }
 
-/// The right to one more call: how long it may take, and whose it is, if that had to be found out.
+/// Permission for one call: its timeout, and its tenant. The tenant is `None` if no call hangs, since the tenant was not
+/// looked up then.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct CallPermit {
     pub(super) limit: Duration,
     tenant: Option<Tenant>,
 }
 
-impl<C> Hanging<C> {
+impl<C> HungCalls<C> {
     /// No calls hang yet; `most` may hang at once.
-    pub(crate) fn at_most(most: usize) -> Hanging<C> {
-        Hanging { most, calls: Vec::new() }
+    pub(crate) fn at_most(most: usize) -> HungCalls<C> {
+        HungCalls { most, calls: Vec::new() }
     }
 
-    /// Admits one more call. Its share of `limit` shrinks with the tenant's hanging calls, so that all of them together
-    /// cost a few limits. `None` if too many calls hang, or one of this tenant that is the `same`. `hangs` checks
-    /// whether a call still hangs.
+    /// Admits one more call. The call's timeout is a part of `limit`: the more calls of the tenant hang, the smaller the
+    /// part, so that all calls of a tenant together cost a few limits. `None` if too many calls hang, or if a hanging
+    /// call of this tenant matches `same`. `hangs` checks whether a call still hangs.
     pub(crate) fn admit(
         &mut self,
         limit: Duration,
         tenant: impl FnOnce() -> Tenant,
         mut hangs: impl FnMut(&mut C) -> bool,
         same: impl Fn(&C) -> bool,
-    ) -> Option<Turn> {
+    ) -> Option<CallPermit> {
         self.calls.retain_mut(|(_, call)| hangs(call));
         // The tenant matters only if something hangs.
         let tenant = (!self.calls.is_empty()).then(tenant);
@@ -131,11 +133,11 @@ impl<C> Hanging<C> {
             return None;
         }
         let limit = limit / u32::try_from(1 + before).unwrap_or(u32::MAX);
-        Some(Turn { limit, tenant })
+        Some(CallPermit { limit, tenant })
     }
 
     /// Notes that the call with this turn hangs.
-    pub(super) fn add(&mut self, turn: Turn, tenant: impl FnOnce() -> Tenant, call: C) {
+    pub(super) fn add(&mut self, turn: CallPermit, tenant: impl FnOnce() -> Tenant, call: C) {
         self.put(turn.tenant.unwrap_or_else(tenant), call);
     }
 
@@ -151,21 +153,21 @@ impl<C> Hanging<C> {
 
 /// Runs calls that may hang.
 #[derive(Debug)]
-pub struct Patience {
+pub struct TimedCalls {
     limit: Duration,
-    worker: Option<Worker>,
-    hanging: Hanging<Held>,
+    worker: Option<CallThread>,
+    hanging: HungCalls<HangingCall>,
 }
 
 /// A call that was given up.
 #[derive(Debug)]
-struct Held {
+struct HangingCall {
     /// The process that holds the call up.
     tgid: u32,
     back: Arc<AtomicBool>,
 }
 
-impl Held {
+impl HangingCall {
     fn hangs(&self) -> bool {
         !self.back.load(Ordering::Relaxed)
     }
@@ -173,13 +175,13 @@ impl Held {
 
 /// The helper thread, which runs calls.
 #[derive(Debug)]
-struct Worker {
-    jobs: Sender<Job>,
+struct CallThread {
+    jobs: Sender<BlockingCall>,
     /// Thread id; 0 until the thread runs.
     tid: Arc<AtomicI32>,
 }
 
-impl Worker {
+impl CallThread {
     /// The thread's directory in `/proc`; until the thread runs, that of the calling thread, which does not sleep.
     fn task(&self) -> String {
         match self.tid.load(Ordering::Relaxed) {
@@ -192,24 +194,24 @@ impl Worker {
 /// The call did not end in time, or too many earlier calls still hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("took too long")]
-pub struct OutOfPatience;
+pub struct CallTimedOut;
 
-impl Patience {
+impl TimedCalls {
     /// Calls that may take as long as `limit`.
     #[must_use]
-    pub fn new(limit: Duration) -> Patience {
-        Patience { limit, worker: None, hanging: Hanging::at_most(MAX_STUCK) }
+    pub fn new(limit: Duration) -> TimedCalls {
+        TimedCalls { limit, worker: None, hanging: HungCalls::at_most(MAX_STUCK) }
     }
 
     /// Runs `job`, which the process `tgid` may hold up, on the helper thread and waits for it.
     ///
     /// # Errors
-    /// [`OutOfPatience`]; the job's result is dropped when it comes.
+    /// [`CallTimedOut`]; the job's result is dropped when it comes.
     pub fn run<T: Send + 'static>(
         &mut self,
         tgid: u32,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, OutOfPatience> {
+    ) -> Result<T, CallTimedOut> {
         self.run_for(tgid, || Tenant::of(tgid), job)
     }
 
@@ -218,15 +220,15 @@ impl Patience {
         tgid: u32,
         tenant: impl Fn() -> Tenant,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, OutOfPatience> {
-        let same = |held: &Held| held.tgid == tgid;
-        let turn = self.hanging.admit(self.limit, &tenant, |held| held.hangs(), same).ok_or(OutOfPatience)?;
+    ) -> Result<T, CallTimedOut> {
+        let same = |held: &HangingCall| held.tgid == tgid;
+        let turn = self.hanging.admit(self.limit, &tenant, |held| held.hangs(), same).ok_or(CallTimedOut)?;
         let (answer, answered) = sync_channel(1);
-        let job: Job = Box::new(move || drop(answer.send(job())));
+        let job: BlockingCall = Box::new(move || drop(answer.send(job())));
         if self.worker.is_none() {
             self.worker = Some(start_worker()?);
         }
-        let Some(worker) = &self.worker else { return Err(OutOfPatience) };
+        let Some(worker) = &self.worker else { return Err(CallTimedOut) };
         let _ = worker.jobs.send(job);
         if let Some(result) =
             wait(turn.limit, |_| sleeps(&worker.task()), |time| answered.recv_timeout(time).ok())
@@ -237,11 +239,11 @@ impl Patience {
         log::info!("processes: process {tgid} blocks a call in {}", String::from_utf8_lossy(&place));
         // The thread is left alone: it ends when its job has returned and its queue is closed.
         let back = Arc::new(AtomicBool::new(false));
-        self.hanging.add(turn, tenant, Held { tgid, back: Arc::clone(&back) });
+        self.hanging.add(turn, tenant, HangingCall { tgid, back: Arc::clone(&back) });
         if let Some(worker) = self.worker.take() {
             let _ = worker.jobs.send(Box::new(move || back.store(true, Ordering::Relaxed)));
         }
-        Err(OutOfPatience)
+        Err(CallTimedOut)
     }
 
     /// Number of calls that hang now.
@@ -251,20 +253,20 @@ impl Patience {
     }
 }
 
-fn start_worker() -> Result<Worker, OutOfPatience> {
-    let (jobs, queue) = channel::<Job>();
+fn start_worker() -> Result<CallThread, CallTimedOut> {
+    let (jobs, queue) = channel::<BlockingCall>();
     let tid = Arc::new(AtomicI32::new(0));
-    let told = Arc::clone(&tid);
+    let shared_tid = Arc::clone(&tid);
     let run = move || {
-        told.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        shared_tid.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         queue.into_iter().for_each(|job| job());
     };
     thread::Builder::new()
         .name("jbpf-patience".into())
         .stack_size(STACK)
         .spawn(run)
-        .map_err(|_| OutOfPatience)?;
-    Ok(Worker { jobs, tid })
+        .map_err(|_| CallTimedOut)?;
+    Ok(CallThread { jobs, tid })
 }
 
 #[cfg(test)]
@@ -279,19 +281,19 @@ mod tests {
     }
 
     /// Makes one call for each of these tenants. Each call hangs until its sender is dropped.
-    fn hang(patience: &mut Patience, names: &[String]) -> Vec<Sender<()>> {
+    fn hang(patience: &mut TimedCalls, names: &[String]) -> Vec<Sender<()>> {
         let mut tgid = 0;
         let call = |name: &String| {
             let (release, held) = channel::<()>();
             tgid += 1;
             let out = patience.run_for(tgid, tenant(name), move || held.recv().is_ok());
-            assert_eq!(out, Err(OutOfPatience));
+            assert_eq!(out, Err(CallTimedOut));
             release
         };
         names.iter().map(call).collect()
     }
 
-    fn until_all_are_back(patience: &Patience) {
+    fn until_all_are_back(patience: &TimedCalls) {
         while patience.stuck() > 0 {
             thread::yield_now();
         }
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_stuck_call_is_given_up_and_the_next_one_runs() {
-        let mut patience = Patience::new(Duration::from_millis(20));
+        let mut patience = TimedCalls::new(Duration::from_millis(20));
         let held = hang(&mut patience, &["a".to_owned()]);
         assert_eq!(patience.stuck(), 1);
         patience.limit = Duration::from_secs(60);
@@ -310,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_sleep_is_not_given_up_at_once() {
-        let mut patience = Patience::new(Duration::from_millis(200));
+        let mut patience = TimedCalls::new(Duration::from_millis(200));
         let work = || {
             let begun = std::time::Instant::now();
             while begun.elapsed() < Duration::from_millis(300) {}
@@ -336,10 +338,10 @@ mod tests {
 
     #[test]
     fn a_tenant_whose_calls_hang_costs_others_nothing() {
-        let mut patience = Patience::new(Duration::from_millis(1));
+        let mut patience = TimedCalls::new(Duration::from_millis(1));
         let held = hang(&mut patience, &vec!["hostile".to_owned(); MAX_OF_ONE]);
         patience.limit = Duration::from_secs(60);
-        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Err(OutOfPatience), "not even begun");
+        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Err(CallTimedOut), "not even begun");
         assert_eq!(patience.run_for(OTHER, tenant("victim"), || 7), Ok(7));
         drop(held);
         until_all_are_back(&patience);
@@ -348,10 +350,10 @@ mod tests {
 
     #[test]
     fn a_process_holds_up_one_call() {
-        let mut patience = Patience::new(Duration::from_millis(1));
+        let mut patience = TimedCalls::new(Duration::from_millis(1));
         let held = hang(&mut patience, &["a".to_owned()]);
         patience.limit = Duration::from_secs(60);
-        assert_eq!(patience.run_for(1, tenant("a"), || 7), Err(OutOfPatience), "not even begun");
+        assert_eq!(patience.run_for(1, tenant("a"), || 7), Err(CallTimedOut), "not even begun");
         drop(held);
         until_all_are_back(&patience);
         assert_eq!(patience.run_for(1, tenant("a"), || 7), Ok(7));
@@ -359,13 +361,13 @@ mod tests {
 
     #[test]
     fn threads_that_hang_are_limited() {
-        let mut patience = Patience::new(Duration::from_millis(1));
+        let mut patience = TimedCalls::new(Duration::from_millis(1));
         let names: Vec<String> = (0..MAX_STUCK).map(|nr| (nr % (MAX_STUCK / 4)).to_string()).collect();
         let held = hang(&mut patience, &names);
         patience.limit = Duration::from_secs(60);
         assert_eq!(
             patience.run_for(OTHER, tenant("another"), || 7),
-            Err(OutOfPatience),
+            Err(CallTimedOut),
             "as many hang as may"
         );
         drop(held);

@@ -110,7 +110,7 @@ fn stat_of(task: BorrowedFd<'_>) -> Result<Stat, Errno> {
     procfs::parse_stat(&procfs::read_at(task, "stat")?).ok_or(Errno::SRCH)
 }
 
-fn is_over(stat: &Stat) -> bool {
+pub(super) fn is_over(stat: &Stat) -> bool {
     matches!(stat.state, b'Z' | b'X')
 }
 
@@ -154,7 +154,7 @@ mod tests {
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&child));
         rustix::process::waitid(id, options).unwrap();
-        assert_eq!(process.running().unwrap_err(), Errno::SRCH, "nobody has waited for it");
+        assert_eq!(process.running().unwrap_err(), Errno::SRCH, "it is not reaped");
         child.wait().unwrap();
         assert_eq!(process.running().unwrap_err(), Errno::SRCH);
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::event::{EventKind, Inode, MmapRecord, ProcessEvent, is_of_no_file};
 use super::files::FileTable;
-use super::mappings::{Mapping, Mappings, Object, Vdso};
+use super::mappings::{MappedObject, Mapping, Mappings, Vdso};
 use super::procfs::Stat;
 use super::reading::{ExpectedProgram, ReadMaps};
-use super::root::TargetRoot;
+use super::root::ProcessRoot;
 use super::search_time::MovedSearches;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
@@ -20,7 +20,7 @@ pub(super) const MAX_ANCESTORS: usize = 8;
 
 /// What is known of the mappings from before the program's first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum EarlierMappings {
     /// There were none: the program began with an exec that was seen.
     Nothing,
     /// They have not been read.
@@ -33,10 +33,10 @@ pub(super) enum Before {
     Failed(Unlocated),
 }
 
-impl Before {
+impl EarlierMappings {
     /// Whether they may still be read.
     pub(super) fn is_missing(self) -> bool {
-        matches!(self, Before::Unread | Before::Held(_))
+        matches!(self, EarlierMappings::Unread | EarlierMappings::Held(_))
     }
 }
 
@@ -68,11 +68,11 @@ pub(super) struct ProcessImage {
     /// Thread ids of the living threads, ascending.
     pub(super) threads: Vec<u32>,
     pub(super) maps: Arc<Mappings>,
-    pub(super) before: Before,
+    pub(super) before: EarlierMappings,
     /// Mappings that were not kept because the program has too many.
     pub(super) refused: u64,
     /// Root and owner, once they were asked for.
-    pub(super) root: Option<Arc<TargetRoot>>,
+    pub(super) root: Option<Arc<ProcessRoot>>,
     /// When the mappings were last read again because an address of a sample was not mapped.
     pub(super) reread: MonoNs,
     /// How long reading the mappings took, ns.
@@ -83,7 +83,7 @@ pub(super) struct ProcessImage {
 
 impl ProcessImage {
     /// A program that existed before its first event.
-    pub(super) fn adopted(
+    pub(super) fn from_proc(
         tgid: u32,
         stat: &Stat,
         threads: Vec<u32>,
@@ -105,7 +105,7 @@ impl ProcessImage {
             start_stack: stat.start_stack,
             threads,
             maps: Arc::default(),
-            before: Before::Unread,
+            before: EarlierMappings::Unread,
             refused: 0,
             root: None,
             reread: MonoNs(0),
@@ -115,7 +115,7 @@ impl ProcessImage {
     }
 
     /// The child that `parent` forked at `at`, which is `ticks` since boot.
-    pub(super) fn forked(tgid: u32, parent: &ProcessImage, at: MonoNs, ticks: u64) -> ProcessImage {
+    pub(super) fn from_fork(tgid: u32, parent: &ProcessImage, at: MonoNs, ticks: u64) -> ProcessImage {
         ProcessImage {
             tgid,
             parent: parent.tgid,
@@ -136,22 +136,22 @@ impl ProcessImage {
     }
 
     /// The child of an unknown process.
-    pub(super) fn forked_by_stranger(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
+    pub(super) fn from_fork_of_unknown(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
         let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
-        ProcessImage { parent, start_ticks, ..ProcessImage::stranger(tgid, at) }
+        ProcessImage { parent, start_ticks, ..ProcessImage::unknown(tgid, at) }
     }
 
     /// A program whose beginning was missed.
-    pub(super) fn stranger(tgid: u32, at: MonoNs) -> ProcessImage {
+    pub(super) fn unknown(tgid: u32, at: MonoNs) -> ProcessImage {
         let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
         ProcessImage {
             start_ticks: (0, u64::MAX),
-            ..ProcessImage::adopted(tgid, &stat, vec![tgid], at, MonoNs(0))
+            ..ProcessImage::from_proc(tgid, &stat, vec![tgid], at, MonoNs(0))
         }
     }
 
     /// The program that takes this one's place by exec.
-    pub(super) fn replaced(&self, at: MonoNs, name: &Arc<[u8]>) -> ProcessImage {
+    pub(super) fn after_exec(&self, at: MonoNs, name: &Arc<[u8]>) -> ProcessImage {
         ProcessImage {
             id: None,
             forked: false,
@@ -164,7 +164,7 @@ impl ProcessImage {
             start_stack: 0,
             threads: vec![self.tgid],
             maps: Arc::default(),
-            before: Before::Nothing,
+            before: EarlierMappings::Nothing,
             refused: 0,
             root: None,
             reread: MonoNs(0),
@@ -221,7 +221,7 @@ impl ProcessImage {
         let maps = Arc::make_mut(&mut self.maps);
         // On a second reading, what was missing the first time has come since.
         let from = match self.before {
-            Before::Read(first) => first,
+            EarlierMappings::Read(first) => first,
             _ => self.from,
         };
         let mut refused = read.left_out;
@@ -235,7 +235,7 @@ impl ProcessImage {
             maps.learn(mapping, read_at);
         }
         self.refused = self.refused.max(refused);
-        self.before = Before::Read(read_at);
+        self.before = EarlierMappings::Read(read_at);
     }
 
     /// Takes over what the parent had mapped at the fork.
@@ -244,17 +244,23 @@ impl ProcessImage {
         for mapping in parent.iter().filter(|mapping| mapping.from <= self.from) {
             maps.learn(mapping.clone(), self.from);
         }
-        self.before = Before::Read(self.from);
+        self.before = EarlierMappings::Read(self.from);
     }
 }
 
 /// The object of a mapping that begins at `offset` and ends at the address `end`, by the kernel's name for it.
-fn object(offset: u64, end: u64, inode: Inode, path: &Arc<std::path::Path>, files: &mut FileTable) -> Object {
+fn object(
+    offset: u64,
+    end: u64,
+    inode: Inode,
+    path: &Arc<std::path::Path>,
+    files: &mut FileTable,
+) -> MappedObject {
     if path.as_os_str() == "[vdso]" {
-        return Object::Vdso(Vdso::ending_at(end), offset);
+        return MappedObject::Vdso(Vdso::ending_at(end), offset);
     }
     if is_of_no_file(inode, path) {
-        return Object::Anonymous;
+        return MappedObject::Anonymous;
     }
-    Object::File(files.refer(inode, path), offset)
+    MappedObject::File(files.intern_ref(inode, path), offset)
 }

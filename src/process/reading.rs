@@ -1,4 +1,4 @@
-//! Reads the mappings of a process that existed before the profiler. Runs under [`Patience`](super::Patience): a
+//! Reads the mappings of a process that existed before the profiler. Runs under [`TimedCalls`](super::TimedCalls): a
 //! process may hold its memory lock for as long as it likes.
 
 use std::os::fd::AsFd as _;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::maps::{Maps, MapsEntry};
-use super::process_dir::{ProcessDir, Running};
+use super::process_dir::{ProcessDir, Running, is_over};
 use super::procfs::{self, Stat};
 use super::unlocated::Unlocated;
 
@@ -105,22 +105,40 @@ pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
 
 /// Ids of all threads of a process, sorted.
 pub(super) fn thread_ids(tgid: u32) -> Vec<u32> {
-    numbers(&format!("/proc/{tgid}/task"))
+    numbers(&format!("/proc/{tgid}/task")).unwrap_or_default()
+}
+
+/// A thread of a process that neither has ended nor is about to: the first one, if possible.
+#[must_use]
+pub fn running_thread(tgid: u32) -> Option<u32> {
+    let is_killed = |tid: u32| {
+        let status = procfs::read(&format!("/proc/{tid}/status")).ok();
+        status.and_then(|text| procfs::parse_status(&text)).is_none_or(|status| status.killed)
+    };
+    let runs = |tid: &u32| {
+        let stat = procfs::stat(*tid);
+        stat.is_some_and(|stat| !is_over(&stat) && !stat.exiting) && !is_killed(*tid)
+    };
+    std::iter::once(tgid).chain(thread_ids(tgid)).find(runs)
 }
 
 /// Ids of all thread groups, sorted.
-pub(super) fn tgids() -> Vec<u32> {
+///
+/// # Errors
+/// When `/proc` cannot be read, for example because all descriptors are in use.
+pub(super) fn tgids() -> Result<Vec<u32>, Errno> {
     numbers("/proc")
 }
 
-fn numbers(dir: &str) -> Vec<u32> {
+fn numbers(dir: &str) -> Result<Vec<u32>, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let entries = open(dir, flags, Mode::empty()).and_then(Dir::new).into_iter().flatten();
     let number = |name: &[u8]| u32::try_from(procfs::decimal(name)?).ok();
-    let mut found: Vec<u32> =
-        entries.filter_map(|entry| number(entry.ok()?.file_name().to_bytes())).collect();
+    let mut found = Vec::new();
+    for entry in open(dir, flags, Mode::empty()).and_then(Dir::new)? {
+        found.extend(number(entry?.file_name().to_bytes()));
+    }
     found.sort_unstable();
-    found
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const MAX_RETRIES: usize = 16;
 /// with the mount namespace. Everything is read through descriptors of the process's directory in `/proc`. So a pid
 /// that is reused in between gives an error, and not a mixture of two processes.
 #[derive(Debug)]
-pub struct TargetRoot {
+pub struct ProcessRoot {
     dir: Arc<OwnedFd>,
     /// Inode number of its mount namespace.
     pub mount_ns: u64,
@@ -51,7 +51,7 @@ pub enum FileOwner {
     /// Any user: the file is verified in another way.
     Any,
     /// The process's own user or root. The last component of the path must not be a symlink either.
-    TargetOrRoot,
+    ProcessUserOrRootUser,
 }
 
 /// Why a path was not opened.
@@ -95,12 +95,12 @@ impl From<Errno> for OpenRefusal {
     }
 }
 
-impl TargetRoot {
+impl ProcessRoot {
     /// The root of a process, by its thread group id in our pid namespace.
     ///
     /// # Errors
     /// [`OpenRefusal::ProcessGone`], or the kernel's error.
-    pub fn of(tgid: u32) -> Result<TargetRoot, OpenRefusal> {
+    pub fn of(tgid: u32) -> Result<ProcessRoot, OpenRefusal> {
         let gone = |errno: Errno| if errno == Errno::NOENT { OpenRefusal::ProcessGone } else { errno.into() };
         let process = ProcessDir::open(tgid).map_err(gone)?;
         // A process that has exited but was not waited for has no root any more.
@@ -117,7 +117,7 @@ impl TargetRoot {
         let root = statx(&dir, "", flags, StatxFlags::empty())?;
         let ns = statat(&task, "ns/mnt", AtFlags::empty()).map_err(gone)?;
         let identity = (makedev(root.stx_dev_major, root.stx_dev_minor), root.stx_ino);
-        Ok(TargetRoot { dir: Arc::new(dir), mount_ns: ns.st_ino, identity, uid, gid, start_ticks, ns_pid })
+        Ok(ProcessRoot { dir: Arc::new(dir), mount_ns: ns.st_ino, identity, uid, gid, start_ticks, ns_pid })
     }
 
     /// Opens a regular file for reading, by its absolute path as the process names it. May wait for a network or
@@ -149,8 +149,8 @@ pub(super) struct Roots {
 
 impl Roots {
     /// The root of a process. Processes with the same root share its directory.
-    pub(super) fn of(&mut self, tgid: u32) -> Result<TargetRoot, OpenRefusal> {
-        let mut root = TargetRoot::of(tgid)?;
+    pub(super) fn of(&mut self, tgid: u32) -> Result<ProcessRoot, OpenRefusal> {
+        let mut root = ProcessRoot::of(tgid)?;
         let key = (root.mount_ns, root.identity);
         match self.known.get(&key).and_then(Weak::upgrade) {
             Some(dir) => root.dir = dir,
@@ -177,7 +177,7 @@ pub(super) fn find(
     owner: FileOwner,
 ) -> Result<(OwnedFd, Stat), OpenRefusal> {
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-    if owner == FileOwner::TargetOrRoot {
+    if owner == FileOwner::ProcessUserOrRootUser {
         flags |= OFlags::NOFOLLOW;
     }
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -194,7 +194,7 @@ pub(super) fn find(
     Ok((found, stat))
 }
 
-/// Opens a regular file below the root of a process of the user `uid`, see [`TargetRoot::open_regular`].
+/// Opens a regular file below the root of a process of the user `uid`, see [`ProcessRoot::open_regular`].
 pub(super) fn open_regular(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -205,7 +205,7 @@ pub(super) fn open_regular(
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenRefusal::NotRegular);
     }
-    if owner == FileOwner::TargetOrRoot && stat.st_uid != uid && stat.st_uid != 0 {
+    if owner == FileOwner::ProcessUserOrRootUser && stat.st_uid != uid && stat.st_uid != 0 {
         return Err(OpenRefusal::ForeignOwner);
     }
     if is_served(found.as_fd()) {

@@ -24,32 +24,32 @@ const MOST_SAVED: u64 = 1_000_000_000;
 pub(super) struct MovedSearches {
     /// Searches in a row that found nothing.
     in_vain: Backoff,
-    /// No search before this time, because of the cost.
-    rested_at: MonoNs,
+    /// No search before this time, because of the cost of the previous search.
+    pause_until: MonoNs,
     /// No search before this time, because of searches that found nothing.
     retry_at: MonoNs,
 }
 
 impl MovedSearches {
-    /// Notes that a file's code was covered: it may have been moved.
-    pub(super) fn expect(&mut self) {
+    /// Ends the pause after searches that found nothing: a file's code was covered, so it may have been moved.
+    pub(super) fn reset_backoff(&mut self) {
         self.in_vain.begin_anew();
         self.retry_at = MonoNs(0);
     }
 
     pub(super) fn is_due(&self, now: MonoNs) -> bool {
-        now >= self.rested_at && now >= self.retry_at
+        now >= self.pause_until && now >= self.retry_at
     }
 
     pub(super) fn looks_for_bytes(&self) -> bool {
         self.in_vain.failures().is_multiple_of(BY_BYTES_EVERY)
     }
 
-    /// Notes the end of a search that took so long, ns.
-    pub(super) fn ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
-        self.rested_at = MonoNs(now.0 + SHORTEST.max(took.saturating_mul(PART_OF_ONE - 1)));
+    /// Records the end of a search that took `took` ns.
+    pub(super) fn search_ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
+        self.pause_until = MonoNs(now.0 + SHORTEST.max(took.saturating_mul(PART_OF_ONE - 1)));
         if has_found {
-            self.expect();
+            self.reset_backoff();
         } else {
             self.retry_at = now.after(self.in_vain.pause(PAUSE, LONGEST_PAUSE));
         }
@@ -95,7 +95,7 @@ mod tests {
         while now.0 < 24 * 3600 * SECOND {
             if searches.is_due(now) {
                 by_bytes += u32::from(searches.looks_for_bytes());
-                searches.ended(now, 10_000_000, false);
+                searches.search_ended(now, 10_000_000, false);
                 times += 1;
             }
             now.0 += SECOND;
@@ -103,15 +103,15 @@ mod tests {
         // Eleven times within the first half hour, then every 17 minutes.
         assert!((80..110).contains(&times), "{times}");
         assert_eq!(by_bytes, times.div_ceil(BY_BYTES_EVERY));
-        searches.expect();
+        searches.reset_backoff();
         assert!(searches.is_due(now), "a file's code was covered");
     }
 
     #[test]
     fn a_search_costs_a_part_of_the_time() {
         let mut searches = MovedSearches::default();
-        searches.ended(MonoNs(SECOND), SECOND / 10, true);
-        searches.expect();
+        searches.search_ended(MonoNs(SECOND), SECOND / 10, true);
+        searches.reset_backoff();
         assert!(!searches.is_due(MonoNs(2 * SECOND + SECOND / 2)));
         assert!(searches.is_due(MonoNs(3 * SECOND)));
     }

@@ -69,7 +69,7 @@ fn list(known: &[String]) -> String {
 
 /// Whether everything that was asked for must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
+enum OnMissing {
     /// Yes: at the start.
     Needed,
     /// No: later, targets that are gone may come back.
@@ -103,13 +103,13 @@ impl Selection {
         }
         if self.is_by_name() {
             let all: Vec<Hierarchy> = hierarchies.all().map(|(hierarchy, _)| hierarchy).collect();
-            groups.extend(self.by_name(hierarchies, all, Presence::Needed)?);
+            groups.extend(self.by_name(hierarchies, all, OnMissing::Needed)?);
         }
         Ok(topmost(groups))
     }
 
-    /// The selected cgroups later: those at the paths of the first ones, and those of the same names in the same
-    /// hierarchies.
+    /// The selection, evaluated again: cgroups at the paths of `first`, and cgroups with the selected names in the
+    /// hierarchies of `first`.
     #[must_use]
     pub fn groups_again(&self, hierarchies: &Hierarchies, first: &[Group]) -> Vec<Group> {
         let mut groups: Vec<Group> =
@@ -118,7 +118,7 @@ impl Selection {
             let mut all: Vec<Hierarchy> = first.iter().map(|group| group.id.hierarchy).collect();
             all.sort_unstable();
             all.dedup();
-            groups.extend(self.by_name(hierarchies, all, Presence::Free).unwrap_or_default());
+            groups.extend(self.by_name(hierarchies, all, OnMissing::Free).unwrap_or_default());
         }
         topmost(groups)
     }
@@ -129,7 +129,7 @@ impl Selection {
         &self,
         hierarchies: &Hierarchies,
         mut all: Vec<Hierarchy>,
-        presence: Presence,
+        presence: OnMissing,
     ) -> Result<Vec<Group>, NoTarget> {
         let names = self.node.names();
         all.sort_by_key(|hierarchy| *hierarchy != hierarchies.naming());
@@ -156,7 +156,7 @@ impl Selection {
         &self,
         names: &ContainerNames,
         dirs: &[PathBuf],
-        presence: Presence,
+        presence: OnMissing,
     ) -> Result<Vec<PathBuf>, NoTarget> {
         let of = |dir: &Path| {
             let uid = pod_named(dir.file_name()?.as_bytes())?;
@@ -185,7 +185,7 @@ impl Selection {
         asked: &[String],
         names: &ContainerNames,
         dirs: &[PathBuf],
-        presence: Presence,
+        presence: OnMissing,
     ) -> Result<Vec<PathBuf>, NoTarget> {
         let all: Vec<Candidate> = dirs
             .iter()
@@ -210,7 +210,7 @@ impl Selection {
             if dirs.is_empty() && asked.len() >= *ID_DIGITS.start() {
                 dirs = self.within(&all).filter(|c| c.container.id.starts_with(asked)).collect();
                 let ids = sorted(dirs.iter().map(|c| c.container.id.clone()));
-                if ids.len() > 1 && presence == Presence::Free {
+                if ids.len() > 1 && presence == OnMissing::Free {
                     continue;
                 }
                 if ids.len() > 1 {
@@ -218,7 +218,7 @@ impl Selection {
                     return Err(NoTarget::Ambiguous { asked: asked.clone(), known });
                 }
             }
-            if dirs.is_empty() && presence == Presence::Needed {
+            if dirs.is_empty() && presence == OnMissing::Needed {
                 let containers = self.within(&all).filter(|c| !c.container.id.is_empty());
                 let known = sorted(containers.map(|c| describe(&c.container)));
                 return Err(NoTarget::Unknown { what: "container", asked: asked.clone(), known });
@@ -242,8 +242,8 @@ impl Selection {
         })
     }
 
-    fn all_are_there(&self, all: &[Candidate], presence: Presence) -> Result<(), NoTarget> {
-        if presence == Presence::Free {
+    fn all_are_there(&self, all: &[Candidate], presence: OnMissing) -> Result<(), NoTarget> {
+        if presence == OnMissing::Free {
             return Ok(());
         }
         let check = |what, asked: &[String], names: &dyn Fn(&Container) -> [String; 2]| {
@@ -338,8 +338,8 @@ mod tests {
         let selection = Selection { paths: Vec::new(), containers, pods, namespaces, node };
         let names = selection.node.names();
         let found = match selection.containers.as_slice() {
-            [] => selection.pods(&names, &dirs, Presence::Needed),
-            asked => selection.containers(asked, &names, &dirs, Presence::Needed),
+            [] => selection.pods(&names, &dirs, OnMissing::Needed),
+            asked => selection.containers(asked, &names, &dirs, OnMissing::Needed),
         };
         let place = |dir: PathBuf| dirs.iter().position(|d| *d == dir).unwrap();
         found.map(|found| found.into_iter().map(place).collect()).map_err(|e| e.to_string())
@@ -382,8 +382,8 @@ mod tests {
         let dirs = dirs.map(PathBuf::from);
         let names = selection.node.names();
         let of = |presence| selection.containers(&selection.containers, &names, &dirs, presence);
-        assert_eq!(of(Presence::Free), Ok(Vec::new()));
-        let said = of(Presence::Needed).unwrap_err();
+        assert_eq!(of(OnMissing::Free), Ok(Vec::new()));
+        let said = of(OnMissing::Needed).unwrap_err();
         assert!(said.to_string().starts_with("abcabc matches the ids of several containers"), "{said}");
     }
 }

@@ -20,9 +20,9 @@ const COPIES_OF_ONE: u64 = 32 << 20;
 
 /// Memory that copies take, by tenant: of all mapped files, and of all that were copied since they were counted.
 #[derive(Debug, Default)]
-pub(super) struct Copies(HashMap<Tenant, u64>);
+pub(super) struct CopyQuota(HashMap<Tenant, u64>);
 
-impl Copies {
+impl CopyQuota {
     pub(super) fn have_room(&self, tenant: &Tenant, size: u64) -> bool {
         let all: u64 = self.0.values().sum();
         let of_one = self.0.get(tenant).copied().unwrap_or_default();
@@ -36,11 +36,11 @@ impl Copies {
 
 /// Memory for a copy. The memory is the broker's, which can free it even while the process that fills it hangs.
 #[derive(Debug)]
-pub(super) struct Copy(OwnedFd);
+pub(super) struct ServedFileCopy(OwnedFd);
 
-impl Copy {
-    pub(super) fn new() -> Result<Copy, Errno> {
-        memfd_create("jbpf-prof copy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(Copy)
+impl ServedFileCopy {
+    pub(super) fn new() -> Result<ServedFileCopy, Errno> {
+        memfd_create("jbpf-prof copy", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(ServedFileCopy)
     }
 
     /// Seals the filled copy, so that no process can change it any more.
@@ -57,7 +57,7 @@ impl Copy {
     }
 }
 
-impl AsFd for Copy {
+impl AsFd for ServedFileCopy {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn one_tenant_does_not_take_the_memory_of_all() {
         let (one, other, third) = (Tenant::named("one"), Tenant::named("other"), Tenant::named("third"));
-        let mut copies = Copies::default();
+        let mut copies = CopyQuota::default();
         assert!(!copies.have_room(&one, COPIES_OF_ONE + 1) && !copies.have_room(&one, u64::MAX));
         copies.add(&one, COPIES_OF_ONE);
         assert!(!copies.have_room(&one, 1) && copies.have_room(&other, COPIES_OF_ONE));
@@ -95,15 +95,15 @@ mod tests {
     fn a_copy_is_what_was_copied_for_ever_or_nothing() {
         let program = std::env::current_exe().unwrap();
         let found = rustix::fs::open(&program, OFlags::PATH, Mode::empty()).unwrap();
-        let of = |copy: &Copy| File::from(copy.0.try_clone().unwrap());
-        let copy = Copy::new().unwrap();
+        let of = |copy: &ServedFileCopy| File::from(copy.0.try_clone().unwrap());
+        let copy = ServedFileCopy::new().unwrap();
         fill(of(&copy).into(), found.as_fd(), 10_000).unwrap();
         let sealed = File::from(copy.seal().unwrap());
         let mut bytes = [0; 20_000];
         assert_eq!(sealed.read_at(&mut bytes, 0).unwrap(), 10_000);
         assert_eq!(bytes[..10_000], std::fs::read(program).unwrap()[..10_000]);
         assert!(sealed.write_at(b"x", 0).is_err() && sealed.set_len(0).is_err());
-        let copy = Copy::new().unwrap();
+        let copy = ServedFileCopy::new().unwrap();
         let other = of(&copy);
         other.write_at(b"much", 0).unwrap();
         copy.give_up();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtiofs_is_told_by_the_type_of_its_mount() {
+    fn virtiofs_is_recognized_by_its_mount_type() {
         let mounts = b"22 1 0:25 / / rw,relatime shared:1 - virtiofs root rw\n\
             23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n";
         assert!(has_virtiofs(mounts, "0:25"));

@@ -13,7 +13,7 @@ use super::program::ProcessImage;
 use super::reading;
 use super::root::Roots;
 use super::search_time::SearchTime;
-use super::{Patience, TargetRoot};
+use super::{ProcessRoot, TimedCalls};
 use crate::limits::{Limit, ReachedLimits};
 use crate::sample::{MonoNs, ProcessId};
 
@@ -26,7 +26,7 @@ const SWEPT_EVERY: u64 = 60_000_000_000;
 
 /// Which processes to read at the start.
 #[derive(Clone, Debug)]
-pub enum Which<'a> {
+pub enum ScanScope<'a> {
     /// All processes that `/proc` lists.
     All,
     /// Only the processes with these thread group ids.
@@ -79,15 +79,15 @@ pub struct Processes {
     ended: VecDeque<(MonoNs, u32)>,
     /// Processes with mappings that others have covered.
     changed: BTreeSet<u32>,
-    /// Processes whose code may have changed since the last [`Processes::take_touched`].
+    /// Processes whose code may have changed since the last [`Processes::take_changed_processes`].
     pub(super) touched: BTreeSet<u32>,
     /// What the next [`Processes::take_covered`] returns.
     pub(super) covered: Vec<CoveredCode>,
     pub(super) files: FileTable,
     pub(super) roots: Roots,
     /// Our own root, in which a path is tried after the roots of the process and its ancestors.
-    pub(super) own_root: Option<Arc<TargetRoot>>,
-    pub(super) patience: Patience,
+    pub(super) own_root: Option<Arc<ProcessRoot>>,
+    pub(super) patience: TimedCalls,
     /// Time for searching anonymous memory for code of files.
     pub(super) search_time: SearchTime,
     /// When the profiler began: nothing is known of what happened before.
@@ -118,7 +118,7 @@ impl Processes {
             files: FileTable::new(&options),
             roots,
             own_root,
-            patience: Patience::new(options.patience),
+            patience: TimedCalls::new(options.patience),
             search_time: SearchTime::new(MonoNs::now()),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
@@ -132,10 +132,16 @@ impl Processes {
 
     /// Reads the processes that exist. Call it after the side-band events have been enabled and before sampling starts.
     /// Returns how many were found.
-    pub fn scan(&mut self, which: &Which<'_>) -> usize {
+    pub fn scan(&mut self, which: &ScanScope<'_>) -> usize {
         match which {
-            Which::All => reading::tgids().into_iter().filter(|tgid| self.adopt(*tgid, MonoNs(0))).count(),
-            Which::Tgids(tgids) => tgids.iter().filter(|tgid| self.adopt(**tgid, MonoNs(0))).count(),
+            ScanScope::All => {
+                let all = reading::tgids().unwrap_or_else(|error| {
+                    log::warn!("/proc cannot be read: {error}; processes are known when they run");
+                    Vec::new()
+                });
+                all.into_iter().filter(|tgid| self.adopt(*tgid, MonoNs(0))).count()
+            }
+            ScanScope::Tgids(tgids) => tgids.iter().filter(|tgid| self.adopt(**tgid, MonoNs(0))).count(),
         }
     }
 
@@ -236,12 +242,12 @@ impl Processes {
     /// How much the table keeps, and what it could not keep.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (files, open_files) = self.files.counts();
+        let files = self.files.counts();
         let programs = self.timelines.values().map(Vec::len).sum();
         Counts {
             programs,
-            files,
-            open_files,
+            files: files.named,
+            open_files: files.open,
             stuck: self.patience.stuck() + self.files.stuck(),
             ..self.counts
         }
@@ -304,7 +310,10 @@ impl Processes {
         let Some(stat) = procfs::stat(tgid) else { return false };
         let threads = if stat.threads > 1 { reading::thread_ids(tgid) } else { vec![tgid] };
         self.end(tgid, from, false);
-        self.timelines.entry(tgid).or_default().push(ProcessImage::adopted(tgid, &stat, threads, from, seen));
+        self.timelines
+            .entry(tgid)
+            .or_default()
+            .push(ProcessImage::from_proc(tgid, &stat, threads, from, seen));
         self.touched.insert(tgid);
         true
     }
@@ -315,8 +324,8 @@ impl Processes {
         let ticks = (event.at.0 + MonoNs::boot_offset()) / self.tick;
         let parent_program = self.timelines.get(&parent).and_then(|line| line.last());
         let program = match parent_program {
-            Some(parent) => ProcessImage::forked(event.tgid, parent, event.at, ticks),
-            None => ProcessImage::forked_by_stranger(event.tgid, parent, event.at, ticks),
+            Some(parent) => ProcessImage::from_fork(event.tgid, parent, event.at, ticks),
+            None => ProcessImage::from_fork_of_unknown(event.tgid, parent, event.at, ticks),
         };
         self.timelines.entry(event.tgid).or_default().push(program);
         self.touched.insert(event.tgid);
@@ -325,8 +334,8 @@ impl Processes {
     fn exec(&mut self, event: &ProcessEvent, name: &Arc<[u8]>) {
         let last = self.timelines.get(&event.tgid).and_then(|line| line.last());
         let next = match last {
-            Some(program) => program.replaced(event.at, name),
-            None => ProcessImage::stranger(event.tgid, event.at).replaced(event.at, name),
+            Some(program) => program.after_exec(event.at, name),
+            None => ProcessImage::unknown(event.tgid, event.at).after_exec(event.at, name),
         };
         self.end(event.tgid, event.at, false);
         self.timelines.entry(event.tgid).or_default().push(next);
@@ -336,7 +345,7 @@ impl Processes {
     fn map(&mut self, event: &ProcessEvent, mapped: &MmapRecord) {
         let line = self.timelines.entry(event.tgid).or_default();
         if line.is_empty() {
-            line.push(ProcessImage::stranger(event.tgid, event.at));
+            line.push(ProcessImage::unknown(event.tgid, event.at));
         }
         let Some(program) = line.last_mut() else { return };
         let (kept, shared) = (program.maps.len(), Arc::strong_count(&program.maps) > 1);
@@ -351,7 +360,7 @@ impl Processes {
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
         if program.map(event.at, mapped, &mut self.files) {
-            program.moved.expect();
+            program.moved.reset_backoff();
             let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
             let (tgid, parent, at) = (event.tgid, program.parent, event.at);
             self.covered.push(CoveredCode { tgid, parent, start, end, at });
@@ -391,9 +400,12 @@ impl Processes {
         }
     }
 
-    /// Ends the programs whose exit event was lost.
+    /// Ends the programs whose exit event was lost. If `/proc` cannot be read now, a later call does.
     fn sweep_gone(&mut self) {
-        let there = reading::tgids();
+        let Ok(there) = reading::tgids() else {
+            self.sweep = true;
+            return;
+        };
         let now = MonoNs::now();
         let gone: Vec<u32> =
             self.timelines.keys().copied().filter(|tgid| there.binary_search(tgid).is_err()).collect();

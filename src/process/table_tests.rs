@@ -8,7 +8,7 @@ use super::Vdso;
 use super::code::CodeSource;
 use super::event::{EventKind, Inode, MmapRecord, ProcessEvent};
 use super::options::ProcessOptions;
-use super::table::{Processes, Which};
+use super::table::{Processes, ScanScope};
 use super::{MappedLocation, Unlocated};
 use crate::sample::{MonoNs, ProcessId};
 
@@ -16,35 +16,35 @@ use crate::sample::{MonoNs, ProcessId};
 const PID: u32 = 1 << 23;
 const MS: u64 = 1_000_000;
 
-struct Story {
+struct EventScript {
     processes: Processes,
     begin: u64,
 }
 
-impl Story {
-    fn new() -> Story {
-        Story { processes: Processes::new(ProcessOptions::default()), begin: MonoNs::now().0 }
+impl EventScript {
+    fn new() -> EventScript {
+        EventScript { processes: Processes::new(ProcessOptions::default()), begin: MonoNs::now().0 }
     }
 
     fn at(&self, ms: u64) -> MonoNs {
         MonoNs(self.begin + ms * MS)
     }
 
-    fn tell(&mut self, ms: u64, tgid: u32, tid: u32, kind: EventKind) {
+    fn apply(&mut self, ms: u64, tgid: u32, tid: u32, kind: EventKind) {
         let at = self.at(ms);
         self.processes.apply(&ProcessEvent { at, tgid, tid, kind });
     }
 
     fn fork(&mut self, ms: u64, parent: u32, tgid: u32) {
-        self.tell(ms, tgid, tgid, EventKind::Fork { parent });
+        self.apply(ms, tgid, tgid, EventKind::Fork { parent });
     }
 
     fn exec(&mut self, ms: u64, tgid: u32, name: &str) {
-        self.tell(ms, tgid, tgid, EventKind::Comm { name: name.as_bytes().into(), exec: true });
+        self.apply(ms, tgid, tgid, EventKind::Comm { name: name.as_bytes().into(), exec: true });
     }
 
     fn exit(&mut self, ms: u64, tgid: u32, tid: u32) {
-        self.tell(ms, tgid, tid, EventKind::Exit);
+        self.apply(ms, tgid, tid, EventKind::Exit);
     }
 
     /// Maps a page of the file with this inode number at 0x1000.
@@ -52,7 +52,7 @@ impl Story {
         let inode = Inode { major: 250, minor: 3, ino, generation: 1 };
         let path = Arc::from(Path::new("/nowhere/to/be/found"));
         let mapped = MmapRecord { start: 0x1000, len: 0x1000, offset: 0, inode, path };
-        self.tell(ms, tgid, tgid, EventKind::Mmap(mapped));
+        self.apply(ms, tgid, tgid, EventKind::Mmap(mapped));
     }
 
     /// The identity of a process that was forked at a time, after some execs.
@@ -78,206 +78,209 @@ impl Story {
 
 #[test]
 fn exec_keeps_the_pid_and_changes_everything_else() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "sh");
-    story.map(2, PID, 10);
-    story.exec(5, PID, "java");
-    story.map(6, PID, 20);
-    let (sh, java) = (story.id(0, PID, 1), story.id(0, PID, 2));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "sh");
+    script.map(2, PID, 10);
+    script.exec(5, PID, "java");
+    script.map(6, PID, 20);
+    let (sh, java) = (script.id(0, PID, 1), script.id(0, PID, 2));
     // Either may be asked first.
-    assert_eq!(story.mapped(7, java), Ok(20));
-    assert_eq!(story.mapped(4, sh), Ok(10));
-    assert_eq!((story.comm(4, sh), story.comm(7, java)), ("sh".into(), "java".into()));
+    assert_eq!(script.mapped(7, java), Ok(20));
+    assert_eq!(script.mapped(4, sh), Ok(10));
+    assert_eq!((script.comm(4, sh), script.comm(7, java)), ("sh".into(), "java".into()));
     // A sample within the exec: the new name was reported, but the number had not changed.
-    assert_eq!(story.mapped(4, story.id(0, PID, 1)), Ok(10), "sh is known by its number");
+    assert_eq!(script.mapped(4, script.id(0, PID, 1)), Ok(10), "sh is known by its number");
 }
 
 /// After an exec, a pid stands for the new program, although samples of the old one come with its own identity.
 #[test]
 fn a_program_that_executed_another_one_is_a_former_one() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    let (sh, java) = (story.id(0, PID, 0), story.id(0, PID, 1));
-    story.map(2, PID, 10);
-    assert_eq!(story.mapped(3, sh), Ok(10));
-    assert!(!story.processes.is_former(sh));
-    story.exec(5, PID, "java");
-    story.map(6, PID, 20);
-    assert!(story.processes.is_former(sh) && !story.processes.is_former(java), "before java was seen to run");
-    assert_eq!(story.mapped(7, java), Ok(20));
-    assert!(story.processes.is_former(sh) && !story.processes.is_former(java));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    let (sh, java) = (script.id(0, PID, 0), script.id(0, PID, 1));
+    script.map(2, PID, 10);
+    assert_eq!(script.mapped(3, sh), Ok(10));
+    assert!(!script.processes.is_former(sh));
+    script.exec(5, PID, "java");
+    script.map(6, PID, 20);
+    assert!(
+        script.processes.is_former(sh) && !script.processes.is_former(java),
+        "before java was seen to run"
+    );
+    assert_eq!(script.mapped(7, java), Ok(20));
+    assert!(script.processes.is_former(sh) && !script.processes.is_former(java));
 }
 
 #[test]
-fn an_exec_that_was_not_heard_of_gives_no_wrong_names() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "sh");
-    story.map(2, PID, 10);
-    assert_eq!(story.mapped(3, story.id(0, PID, 7)), Ok(10));
-    story.fork(4, PID, PID + 1);
-    assert_eq!(story.mapped(5, story.id(4, PID + 1, 7)), Ok(10), "a fork has the number of its parent");
-    story.fork(6, PID, PID + 2);
-    story.tell(7, 0, 0, EventKind::Lost(3));
+fn a_missed_exec_event_gives_no_wrong_names() {
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "sh");
+    script.map(2, PID, 10);
+    assert_eq!(script.mapped(3, script.id(0, PID, 7)), Ok(10));
+    script.fork(4, PID, PID + 1);
+    assert_eq!(script.mapped(5, script.id(4, PID + 1, 7)), Ok(10), "a fork has the number of its parent");
+    script.fork(6, PID, PID + 2);
+    script.apply(7, 0, 0, EventKind::Lost(3));
     // Another number means another program.
-    assert_eq!(story.mapped(8, story.id(6, PID + 2, 8)), Err(Unlocated::ProcessGone));
-    assert_eq!(story.mapped(8, story.id(0, PID, 8)), Err(Unlocated::ProcessGone));
+    assert_eq!(script.mapped(8, script.id(6, PID + 2, 8)), Err(Unlocated::ProcessGone));
+    assert_eq!(script.mapped(8, script.id(0, PID, 8)), Err(Unlocated::ProcessGone));
 }
 
 #[test]
 fn a_fork_has_what_its_parent_had() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "httpd");
-    story.map(2, PID, 10);
-    story.fork(3, PID, PID + 1);
-    story.map(4, PID, 20);
-    let child = story.id(3, PID + 1, 1);
-    assert_eq!(story.mapped(5, child), Ok(10), "what the parent maps later is not the child's");
-    let parent = story.id(0, PID, 1);
-    assert_eq!(story.mapped(5, parent), Ok(20));
-    assert_eq!(story.comm(5, child), "httpd");
-    story.map(6, PID + 1, 30);
-    assert_eq!((story.mapped(7, child), story.mapped(7, parent)), (Ok(30), Ok(20)));
-    assert_eq!(story.mapped(5, child), Ok(10));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "httpd");
+    script.map(2, PID, 10);
+    script.fork(3, PID, PID + 1);
+    script.map(4, PID, 20);
+    let child = script.id(3, PID + 1, 1);
+    assert_eq!(script.mapped(5, child), Ok(10), "what the parent maps later is not the child's");
+    let parent = script.id(0, PID, 1);
+    assert_eq!(script.mapped(5, parent), Ok(20));
+    assert_eq!(script.comm(5, child), "httpd");
+    script.map(6, PID + 1, 30);
+    assert_eq!((script.mapped(7, child), script.mapped(7, parent)), (Ok(30), Ok(20)));
+    assert_eq!(script.mapped(5, child), Ok(10));
 }
 
 #[test]
 fn code_is_an_ancestors_if_neither_an_exec_nor_a_mapping_has_come_since() {
     const LATE: u64 = 100_000_000;
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(0, PID, "php-fpm");
-    story.map(0, PID, 0);
-    story.fork(0, PID, PID + 1);
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(0, PID, "php-fpm");
+    script.map(0, PID, 0);
+    script.fork(0, PID, PID + 1);
     // Long after the file was written.
-    story.fork(LATE, PID, PID + 2);
-    story.fork(LATE + 1, PID + 2, PID + 3);
-    story.fork(LATE + 2, PID + 3, PID + 4);
-    story.exec(LATE + 3, PID + 4, "sh");
+    script.fork(LATE, PID, PID + 2);
+    script.fork(LATE + 1, PID + 2, PID + 3);
+    script.fork(LATE + 2, PID + 3, PID + 4);
+    script.exec(LATE + 3, PID + 4, "sh");
     std::thread::sleep(std::time::Duration::from_millis(50));
     let file = tempfile::tempfile().unwrap();
-    let at = story.at(LATE + 4);
-    let ids = [story.id(0, PID + 1, 1), story.id(LATE, PID + 2, 1), story.id(LATE + 1, PID + 3, 1)];
-    let shell = story.id(LATE + 2, PID + 4, 2);
-    let mut tgids = |id| story.processes.ancestors(id, at).iter().map(|a| a.tgid).collect::<Vec<_>>();
+    let at = script.at(LATE + 4);
+    let ids = [script.id(0, PID + 1, 1), script.id(LATE, PID + 2, 1), script.id(LATE + 1, PID + 3, 1)];
+    let shell = script.id(LATE + 2, PID + 4, 2);
+    let mut tgids = |id| script.processes.ancestors(id, at).iter().map(|a| a.tgid).collect::<Vec<_>>();
     assert_eq!(ids.map(&mut tgids), [vec![PID], vec![PID], vec![PID + 2, PID]]);
     assert_eq!(tgids(shell), [0; 0], "it has executed another program");
-    let of = |story: &mut Story, id, ms| {
-        let at = story.at(ms);
-        let ancestor = *story.processes.ancestors(id, at).last().unwrap();
-        story.processes.inherited(id, at, ancestor, file.as_fd(), &[0x1800, 0x9000])
+    let of = |script: &mut EventScript, id, ms| {
+        let at = script.at(ms);
+        let ancestor = *script.processes.ancestors(id, at).last().unwrap();
+        script.processes.inherited(id, at, ancestor, file.as_fd(), &[0x1800, 0x9000])
     };
-    assert_eq!(of(&mut story, ids[0], LATE + 4), [false, false], "the file was written since");
+    assert_eq!(of(&mut script, ids[0], LATE + 4), [false, false], "the file was written since");
     for child in &ids[1..] {
-        assert_eq!(of(&mut story, *child, LATE + 4), [true, false], "{child:?}");
+        assert_eq!(of(&mut script, *child, LATE + 4), [true, false], "{child:?}");
     }
-    story.map(LATE + 5, PID + 3, 10);
-    story.map(LATE + 6, PID + 3, 0);
-    assert_eq!(of(&mut story, ids[2], LATE + 7), [false, false], "it was mapped since");
+    script.map(LATE + 5, PID + 3, 10);
+    script.map(LATE + 6, PID + 3, 0);
+    assert_eq!(of(&mut script, ids[2], LATE + 7), [false, false], "it was mapped since");
 }
 
 #[test]
 fn a_pid_that_is_used_again_is_another_process() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "first");
-    story.map(2, PID, 10);
-    story.exit(3, PID, PID);
-    story.fork(100_000, 1, PID);
-    story.exec(100_001, PID, "second");
-    story.map(100_002, PID, 20);
-    let (first, second) = (story.id(0, PID, 1), story.id(100_000, PID, 1));
-    assert_eq!((story.mapped(2, first), story.mapped(100_003, second)), (Ok(10), Ok(20)));
-    assert_eq!((story.comm(2, first), story.comm(100_003, second)), ("first".into(), "second".into()));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "first");
+    script.map(2, PID, 10);
+    script.exit(3, PID, PID);
+    script.fork(100_000, 1, PID);
+    script.exec(100_001, PID, "second");
+    script.map(100_002, PID, 20);
+    let (first, second) = (script.id(0, PID, 1), script.id(100_000, PID, 1));
+    assert_eq!((script.mapped(2, first), script.mapped(100_003, second)), (Ok(10), Ok(20)));
+    assert_eq!((script.comm(2, first), script.comm(100_003, second)), ("first".into(), "second".into()));
     // Their starts distinguish them even where the time does not.
-    let stranger = story.id(50_000, PID, 1);
-    assert_eq!(story.mapped(100_003, stranger), Err(Unlocated::ProcessGone));
+    let stranger = script.id(50_000, PID, 1);
+    assert_eq!(script.mapped(100_003, stranger), Err(Unlocated::ProcessGone));
 }
 
 #[test]
 fn a_process_ends_with_its_last_thread() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "java");
-    story.map(2, PID, 10);
-    story.tell(3, PID, PID + 1, EventKind::Fork { parent: PID });
-    story.tell(4, PID, PID + 2, EventKind::Fork { parent: PID });
-    story.exit(5, PID, PID);
-    story.exit(6, PID, PID + 2);
-    let id = story.id(0, PID, 1);
-    let exited = |story: &mut Story, ms| {
-        let at = story.at(ms);
-        story.processes.info(id, at).unwrap().exited
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "java");
+    script.map(2, PID, 10);
+    script.apply(3, PID, PID + 1, EventKind::Fork { parent: PID });
+    script.apply(4, PID, PID + 2, EventKind::Fork { parent: PID });
+    script.exit(5, PID, PID);
+    script.exit(6, PID, PID + 2);
+    let id = script.id(0, PID, 1);
+    let exited = |script: &mut EventScript, ms| {
+        let at = script.at(ms);
+        script.processes.info(id, at).unwrap().exited
     };
-    assert_eq!(exited(&mut story, 7), None, "one thread is left");
-    story.processes.retire(story.at(1000));
-    assert_eq!(story.mapped(8, id), Ok(10));
-    story.exit(9, PID, PID + 1);
-    let end = story.at(9);
-    assert_eq!(exited(&mut story, 9), Some(end));
-    story.processes.retire(story.at(9));
-    assert_eq!(story.mapped(8, id), Ok(10), "its last stacks may still come");
-    story.processes.retire(story.at(10));
-    assert_eq!(story.mapped(8, id), Err(Unlocated::ProcessGone));
-    assert_eq!(story.processes.counts().programs, 0);
+    assert_eq!(exited(&mut script, 7), None, "one thread is left");
+    script.processes.retire(script.at(1000));
+    assert_eq!(script.mapped(8, id), Ok(10));
+    script.exit(9, PID, PID + 1);
+    let end = script.at(9);
+    assert_eq!(exited(&mut script, 9), Some(end));
+    script.processes.retire(script.at(9));
+    assert_eq!(script.mapped(8, id), Ok(10), "its last stacks may still come");
+    script.processes.retire(script.at(10));
+    assert_eq!(script.mapped(8, id), Err(Unlocated::ProcessGone));
+    assert_eq!(script.processes.counts().programs, 0);
 }
 
 #[test]
 fn a_thread_that_execs_becomes_the_leader() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "a");
-    story.tell(2, PID, PID + 1, EventKind::Fork { parent: PID });
-    story.exit(3, PID, PID);
-    story.exec(4, PID, "b");
-    story.map(5, PID, 10);
-    let id = story.id(0, PID, 2);
-    assert_eq!(story.mapped(6, id), Ok(10));
-    story.exit(7, PID, PID);
-    let at = story.at(6);
-    assert_eq!(story.processes.info(id, at).unwrap().exited, Some(story.at(7)));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "a");
+    script.apply(2, PID, PID + 1, EventKind::Fork { parent: PID });
+    script.exit(3, PID, PID);
+    script.exec(4, PID, "b");
+    script.map(5, PID, 10);
+    let id = script.id(0, PID, 2);
+    assert_eq!(script.mapped(6, id), Ok(10));
+    script.exit(7, PID, PID);
+    let at = script.at(6);
+    assert_eq!(script.processes.info(id, at).unwrap().exited, Some(script.at(7)));
 }
 
 #[test]
 fn a_name_of_a_thread_is_not_the_process_s() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "java");
-    story.tell(2, PID, PID + 1, EventKind::Fork { parent: PID });
-    story.tell(3, PID, PID + 1, EventKind::Comm { name: b"GC Thread"[..].into(), exec: false });
-    let id = story.id(0, PID, 1);
-    assert_eq!(story.comm(4, id), "java");
-    story.tell(5, PID, PID, EventKind::Comm { name: b"renamed"[..].into(), exec: false });
-    assert_eq!(story.comm(6, id), "renamed");
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "java");
+    script.apply(2, PID, PID + 1, EventKind::Fork { parent: PID });
+    script.apply(3, PID, PID + 1, EventKind::Comm { name: b"GC Thread"[..].into(), exec: false });
+    let id = script.id(0, PID, 1);
+    assert_eq!(script.comm(4, id), "java");
+    script.apply(5, PID, PID, EventKind::Comm { name: b"renamed"[..].into(), exec: false });
+    assert_eq!(script.comm(6, id), "renamed");
 }
 
 #[test]
 fn a_storm_of_short_processes_keeps_a_bounded_number() {
-    let mut story = Story::new();
+    let mut script = EventScript::new();
     for i in 0..50_000 {
-        story.fork(u64::from(i), 1, PID + i);
-        story.exec(u64::from(i), PID + i, "true");
-        story.map(u64::from(i), PID + i, 10);
-        story.exit(u64::from(i), PID + i, PID + i);
+        script.fork(u64::from(i), 1, PID + i);
+        script.exec(u64::from(i), PID + i, "true");
+        script.map(u64::from(i), PID + i, 10);
+        script.exit(u64::from(i), PID + i, PID + i);
     }
-    let counts = story.processes.counts();
+    let counts = script.processes.counts();
     assert!(counts.programs <= 17_000, "{counts:?}");
     assert!(counts.forgotten >= 33_000, "{counts:?}");
     assert_eq!(counts.files, 1);
-    story.processes.retire(story.at(60_000));
-    let counts = story.processes.counts();
+    script.processes.retire(script.at(60_000));
+    let counts = script.processes.counts();
     assert_eq!((counts.programs, counts.mappings, counts.files), (0, 0, 0));
 }
 
 #[test]
 fn mappings_are_limited_and_it_is_said() {
     let options = ProcessOptions { max_mappings: 100, ..ProcessOptions::default() };
-    let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "hoarder");
-    story.map(1, PID, 10);
+    let mut script = EventScript { processes: Processes::new(options), begin: MonoNs::now().0 };
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "hoarder");
+    script.map(1, PID, 10);
     for i in 1..1000 {
         let path = Arc::from(Path::new(""));
         let mapped = MmapRecord {
@@ -287,59 +290,59 @@ fn mappings_are_limited_and_it_is_said() {
             inode: Inode::default(),
             path,
         };
-        story.tell(2, PID, PID, EventKind::Mmap(mapped));
+        script.apply(2, PID, PID, EventKind::Mmap(mapped));
     }
-    assert_eq!(story.processes.counts().mappings_refused, 900);
-    let id = story.id(0, PID, 1);
-    assert_eq!(story.mapped(3, id), Ok(10));
-    let at = story.at(3);
-    let beyond = story.processes.locate(id, at, 0x10_000 + 999 * 0x2000);
+    assert_eq!(script.processes.counts().mappings_refused, 900);
+    let id = script.id(0, PID, 1);
+    assert_eq!(script.mapped(3, id), Ok(10));
+    let at = script.at(3);
+    let beyond = script.processes.locate(id, at, 0x10_000 + 999 * 0x2000);
     assert!(matches!(beyond, MappedLocation::Unknown(Unlocated::TooManyMappings)), "{beyond:?}");
 }
 
 #[test]
 fn forks_of_a_hoarder_do_not_multiply_what_is_kept() {
     let options = ProcessOptions { max_mappings_in_all: 5_000, ..ProcessOptions::default() };
-    let mut story = Story { processes: Processes::new(options), begin: MonoNs::now().0 };
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "hoarder");
+    let mut script = EventScript { processes: Processes::new(options), begin: MonoNs::now().0 };
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "hoarder");
     let anonymous = |i: u64| {
         let path = Arc::from(Path::new(""));
         let start = 0x10_000 + i * 0x2000;
         EventKind::Mmap(MmapRecord { start, len: 0x1000, offset: 0, inode: Inode::default(), path })
     };
-    (0..1000).for_each(|i| story.tell(2, PID, PID, anonymous(i)));
+    (0..1000).for_each(|i| script.apply(2, PID, PID, anonymous(i)));
     for child in 1..1000 {
-        story.fork(3, PID, PID + child);
-        story.tell(4, PID + child, PID + child, anonymous(5000));
+        script.fork(3, PID, PID + child);
+        script.apply(4, PID + child, PID + child, anonymous(5000));
     }
-    story.processes.retire(story.at(0));
-    let counts = story.processes.counts();
+    script.processes.retire(script.at(0));
+    let counts = script.processes.counts();
     assert!(counts.mappings <= 5_000 && counts.mappings_refused >= 990, "{counts:?}");
 }
 
 #[test]
 fn after_a_loss_processes_that_are_gone_are_forgotten() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.exec(1, PID, "java");
-    story.tell(2, 0, 0, EventKind::Lost(5));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.exec(1, PID, "java");
+    script.apply(2, 0, 0, EventKind::Lost(5));
     // Its exit was among the lost events.
-    story.processes.retire(story.at(0));
-    story.processes.retire(story.at(60_000));
-    let counts = story.processes.counts();
+    script.processes.retire(script.at(0));
+    script.processes.retire(script.at(60_000));
+    let counts = script.processes.counts();
     assert_eq!((counts.programs, counts.events_lost), (0, 5));
 }
 
 #[test]
 fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
-    let mut story = Story::new();
+    let mut script = EventScript::new();
     let own = std::process::id();
-    assert_eq!(story.processes.scan(&Which::Tgids(&[own])), 1);
+    assert_eq!(script.processes.scan(&ScanScope::Tgids(&[own])), 1);
     let id =
         ProcessId { tgid: own, start: super::procfs::stat(own).unwrap().start_ticks * 10_000_000, exec: 1 };
     // This event comes late: it happened before the scan.
-    story.processes.apply(&ProcessEvent {
+    script.processes.apply(&ProcessEvent {
         at: MonoNs(1),
         tgid: own,
         tid: own,
@@ -347,18 +350,18 @@ fn what_was_seen_in_proc_is_not_overwritten_by_older_events() {
     });
     let now = MonoNs::now();
     let here = our_own_function as *const () as u64;
-    let location = story.processes.locate(id, now, here);
+    let location = script.processes.locate(id, now, here);
     assert!(matches!(location, MappedLocation::File { .. }), "{location:?}");
-    assert_ne!(story.comm(0, id), "before");
-    assert!(matches!(story.processes.locate(id, now, 0x10), MappedLocation::Unknown(Unlocated::NotMapped)));
-    assert!(matches!(story.processes.locate(id, now, 0xffff_ffff_ff60_0400), MappedLocation::Vsyscall));
+    assert_ne!(script.comm(0, id), "before");
+    assert!(matches!(script.processes.locate(id, now, 0x10), MappedLocation::Unknown(Unlocated::NotMapped)));
+    assert!(matches!(script.processes.locate(id, now, 0xffff_ffff_ff60_0400), MappedLocation::Vsyscall));
 }
 
 #[test]
 fn what_took_long_to_read_is_read_again_seldom() {
     let own = std::process::id();
     let mut processes = Processes::new(ProcessOptions::default());
-    assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
+    assert_eq!(processes.scan(&ScanScope::Tgids(&[own])), 1);
     let start = super::procfs::stat(own).unwrap().start_ticks * 10_000_000;
     let id = ProcessId { tgid: own, start, exec: 1 };
     let mut is_read = |took: u64, ago: u64| {
@@ -378,36 +381,36 @@ fn what_took_long_to_read_is_read_again_seldom() {
 
 #[test]
 fn a_process_ends_with_the_last_of_its_threads() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.tell(1, PID, PID + 1, EventKind::Fork { parent: PID });
-    story.exit(2, PID, PID);
-    assert!(!story.processes.has_ended(PID), "another thread runs");
-    story.exit(3, PID, PID + 1);
-    assert!(story.processes.has_ended(PID) && !story.processes.has_ended(PID + 1));
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.apply(1, PID, PID + 1, EventKind::Fork { parent: PID });
+    script.exit(2, PID, PID);
+    assert!(!script.processes.has_ended(PID), "another thread runs");
+    script.exit(3, PID, PID + 1);
+    assert!(script.processes.has_ended(PID) && !script.processes.has_ended(PID + 1));
 }
 
 fn our_own_function() {}
 
 #[test]
 fn descendants() {
-    let mut story = Story::new();
-    story.fork(0, 1, PID);
-    story.fork(1, PID, PID + 1);
-    story.fork(2, PID + 1, PID + 2);
-    story.fork(2, 1, PID + 3);
-    story.fork(3, PID, PID + 4);
-    story.exit(4, PID + 4, PID + 4);
-    assert_eq!(story.processes.descendants(&[PID]), [PID, PID + 1, PID + 2]);
-    assert_eq!(story.processes.descendants(&[7]), [7]);
+    let mut script = EventScript::new();
+    script.fork(0, 1, PID);
+    script.fork(1, PID, PID + 1);
+    script.fork(2, PID + 1, PID + 2);
+    script.fork(2, 1, PID + 3);
+    script.fork(3, PID, PID + 4);
+    script.exit(4, PID + 4, PID + 4);
+    assert_eq!(script.processes.descendants(&[PID]), [PID, PID + 1, PID + 2]);
+    assert_eq!(script.processes.descendants(&[7]), [7]);
 }
 
 #[test]
 fn the_code_of_a_process_is_known_before_it_is_sampled() {
     let own = std::process::id();
     let mut processes = Processes::new(ProcessOptions::default());
-    assert_eq!(processes.scan(&Which::Tgids(&[own])), 1);
-    assert_eq!(processes.take_touched(), [own].into());
+    assert_eq!(processes.scan(&ScanScope::Tgids(&[own])), 1);
+    assert_eq!(processes.take_changed_processes(), [own].into());
     let code = processes.code(own).unwrap();
     let here = the_code_of_a_process_is_known_before_it_is_sampled as fn() as usize as u64;
     let range = code.ranges.iter().find(|range| range.start <= here && here < range.end).unwrap();
@@ -415,25 +418,25 @@ fn the_code_of_a_process_is_known_before_it_is_sampled() {
     assert!(range.start <= code.start_code && code.start_code < range.end);
     assert!(code.ranges.iter().any(|range| matches!(range.code, CodeSource::Vdso(Vdso::Native))));
     assert!(code.ranges.is_sorted_by(|a, b| a.end <= b.start));
-    processes.take_touched();
+    processes.take_changed_processes();
     processes.code(own);
-    assert!(processes.take_touched().is_empty(), "asking changes nothing");
+    assert!(processes.take_changed_processes().is_empty(), "asking changes nothing");
     // PID is no process, and 2 is a kernel thread.
     assert!(processes.code(PID).is_none() && processes.code(2).is_none());
 }
 
 #[test]
 fn what_happens_to_a_process_is_noted() {
-    let mut story = Story::new();
-    story.fork(1, 1, PID);
-    story.fork(2, PID, PID + 1);
-    assert_eq!(story.processes.take_touched(), [PID, PID + 1].into());
-    assert!(story.processes.descends(PID + 1, &[PID]) && !story.processes.descends(PID, &[PID + 1]));
-    story.map(3, PID + 1, 7);
-    assert_eq!(story.processes.take_touched(), [PID + 1].into());
-    story.exec(4, PID, "new");
-    assert_eq!(story.processes.take_touched(), [PID].into());
-    story.exit(5, PID, PID);
-    assert_eq!(story.processes.take_touched(), [PID].into());
-    assert!(!story.processes.is_alive(PID) && story.processes.is_alive(PID + 1));
+    let mut script = EventScript::new();
+    script.fork(1, 1, PID);
+    script.fork(2, PID, PID + 1);
+    assert_eq!(script.processes.take_changed_processes(), [PID, PID + 1].into());
+    assert!(script.processes.descends(PID + 1, &[PID]) && !script.processes.descends(PID, &[PID + 1]));
+    script.map(3, PID + 1, 7);
+    assert_eq!(script.processes.take_changed_processes(), [PID + 1].into());
+    script.exec(4, PID, "new");
+    assert_eq!(script.processes.take_changed_processes(), [PID].into());
+    script.exit(5, PID, PID);
+    assert_eq!(script.processes.take_changed_processes(), [PID].into());
+    assert!(!script.processes.is_alive(PID) && script.processes.is_alive(PID + 1));
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cgroup::Membership;
+use super::cgroup::CgroupMembership;
 use super::group::Group;
 use super::hierarchies::Hierarchies;
 use super::hierarchy::Controller;
@@ -14,7 +14,7 @@ impl Hierarchies {
     /// Reads the counters of a cgroup and of those above it: where v1 has `cpu`, those of the same path there.
     #[must_use]
     pub fn snapshot_of(&self, group: &Group) -> CpuSnapshot {
-        let mut of = Membership::default();
+        let mut of = CgroupMembership::default();
         let path = || group.path.clone();
         of.v1.insert(Controller::Cpu.name().to_owned(), path());
         of.unified = Some(path());
@@ -23,7 +23,7 @@ impl Hierarchies {
 
     /// Reads the counters of a process's cgroups, from its own up to the root.
     #[must_use]
-    pub fn snapshot(&self, of: &Membership) -> CpuSnapshot {
+    pub fn snapshot(&self, of: &CgroupMembership) -> CpuSnapshot {
         CpuSnapshot(self.levels(Controller::Cpu, of).iter().filter_map(|dir| Level::read(dir)).collect())
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000\nfull avg10=0.00 total=5\n";
         let own = [("cpu.stat", quiet), ("cpu.max", "max 100000\n"), ("cpu.pressure", pressure)];
         dir(tmp.path(), "pod/box", &own);
-        let member = Membership::parse(b"0::/pod/box\n");
+        let member = CgroupMembership::parse(b"0::/pod/box\n");
         let before = Hierarchies::below(tmp.path(), None).snapshot(&member);
         let busy = "nr_periods 107\nnr_throttled 40\nthrottled_usec 2500000\n";
         dir(tmp.path(), "pod", &[("cpu.stat", busy)]);
@@ -230,7 +230,7 @@ mod tests {
             &[("cpu.stat", ""), ("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n")],
         );
         let now = Hierarchies::below(tmp.path(), Some(Controller::Cpu))
-            .snapshot(&Membership::parse(b"3:cpu,cpuacct:/a\n"));
+            .snapshot(&CgroupMembership::parse(b"3:cpu,cpuacct:/a\n"));
         let zero = CpuSnapshot(
             now.0.iter().map(|level| Level { dir: level.dir.clone(), ..Level::default() }).collect(),
         );

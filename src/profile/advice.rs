@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_packages_are_told_of_where_they_help() {
+    fn advice_names_debug_packages_where_they_help() {
         let packages = |file: &Module| for_nameless(file).contains("find-dbgsym-packages");
         assert!(packages(&module("/usr/lib/x86_64-linux-gnu/libz.so.1", &[])));
         assert!(packages(&module("/lib64/libz.so.1", &[])));

@@ -3,6 +3,7 @@
 use super::frame::Kind;
 use super::samples::Profile;
 use super::trie::NodeId;
+use crate::sample::TraceId;
 
 /// A pattern for a whole name; `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,11 @@ impl Glob {
 }
 
 impl Profile {
+    /// Keeps the samples of threads that worked for this trace. The other samples count as filtered.
+    pub fn keep_trace(&mut self, trace: TraceId) {
+        self.keep(|labels| labels.span.is_some_and(|of| of.trace == trace));
+    }
+
     /// Keeps the samples that have a frame matching `include` (all samples, if `include` is empty) and no frame
     /// matching `exclude`. The other samples count as filtered, so the accounts still add up.
     ///
@@ -74,7 +80,7 @@ mod tests {
 
     use super::Glob;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile, UnknownReason};
-    use crate::sample::Event;
+    use crate::sample::{Event, SpanContext, SpanId, TraceId};
 
     #[test]
     fn globs() {
@@ -89,6 +95,20 @@ mod tests {
             assert!(Glob::new(pattern).matches(yes), "{pattern} {yes}");
             assert_eq!(Glob::new(pattern).matches(no), pattern == "*", "{pattern} {no}");
         }
+    }
+
+    #[test]
+    fn one_trace_can_be_kept() {
+        let mut all = Profile::new();
+        let stack = [Arc::new(Frame::named(Kind::Native, "work"))];
+        for (trace, count) in [(None, 1), (Some(7), 2), (Some(8), 4)] {
+            let span = trace.map(|id| SpanContext { trace: TraceId([id; 16]), span: SpanId([1; 8]) });
+            all.add(&Labels { span, ..Labels::default() }, &stack, count, 0);
+        }
+        *all.accounts_mut(Event::Cpu) = Accounts { ticks: 7, kept: 7, ..Accounts::default() };
+        all.keep_trace(TraceId([8; 16]));
+        all.check().unwrap();
+        assert_eq!((all.accounts(Event::Cpu).kept, all.accounts(Event::Cpu).filtered), (4, 3));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Folded {
 
 /// Samples that are in no box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boxless {
+pub struct UnshownSamples {
     /// Samples whose stacks have no frames.
     pub frameless: u64,
     /// Samples whose outermost box is too small.
@@ -42,7 +42,7 @@ pub struct Boxless {
 }
 
 /// Nodes that share a box, each with the number of samples that pass through it.
-struct Group {
+struct NodeGroup {
     depth: usize,
     item: u32,
     members: Vec<(NodeId, u64)>,
@@ -60,25 +60,25 @@ impl Fold<'_> {
         &self,
         view: &ProfileView<'_>,
         mut visit: impl FnMut(Folded) -> Result<(), E>,
-    ) -> Result<Boxless, E> {
+    ) -> Result<UnshownSamples, E> {
         let (leaves, trie) = (view.leaves(), view.trie());
-        let graph = if self.reverse { Graph::Up(trie) } else { Graph::down(trie, &leaves) };
+        let graph = if self.reverse { Direction::Up(trie) } else { Direction::down(trie, &leaves) };
         let item = |node| self.items[view.frames().symbol_of(view.frame_of(node)) as usize];
         let (frameless, next) = graph.first(&leaves, item);
         let mut waiting = Vec::new();
         let cut = self.split(0, next, &mut waiting);
-        while let Some(Group { depth, item: of, members }) = waiting.pop() {
+        while let Some(NodeGroup { depth, item: of, members }) = waiting.pop() {
             let (mut ends, next) = graph.next(&members, item);
             // The queued groups are above this box, and this box is visited first.
             ends += self.split(depth + 1, next, &mut waiting);
             visit(Folded { depth, item: of, ends })?;
         }
-        Ok(Boxless { frameless, cut })
+        Ok(UnshownSamples { frameless, cut })
     }
 
     /// Groups nodes by item and pushes the groups in descending order, so that the lowest item is popped first. Returns
     /// the samples of groups that are too small.
-    fn split(&self, depth: usize, mut next: Vec<Next>, groups: &mut Vec<Group>) -> u64 {
+    fn split(&self, depth: usize, mut next: Vec<Next>, groups: &mut Vec<NodeGroup>) -> u64 {
         next.sort_unstable_by_key(|&(item, node, _)| (item, node));
         let mut cut = 0;
         for same in next.chunk_by(|a, b| a.0 == b.0).rev() {
@@ -94,14 +94,14 @@ impl Fold<'_> {
                     _ => members.push((node, ticks)),
                 }
             }
-            groups.push(Group { depth, item: same[0].0, members });
+            groups.push(NodeGroup { depth, item: same[0].0, members });
         }
         cut
     }
 }
 
 /// The direction of a walk.
-enum Graph<'a> {
+enum Direction<'a> {
     /// From a node to its parent: reversed.
     Up(&'a Trie),
     /// From a node to its children.
@@ -115,8 +115,8 @@ enum Graph<'a> {
     },
 }
 
-impl Graph<'_> {
-    fn down<'a>(trie: &Trie, leaves: &[(NodeId, u64)]) -> Graph<'a> {
+impl Direction<'_> {
+    fn down<'a>(trie: &Trie, leaves: &[(NodeId, u64)]) -> Direction<'a> {
         let mut totals = vec![0u64; trie.len()];
         for &(leaf, ticks) in leaves {
             totals[leaf.index()] += ticks;
@@ -142,18 +142,18 @@ impl Graph<'_> {
         if let Some(last) = starts.last_mut() {
             *last = children.len() as u32;
         }
-        Graph::Down { starts, children, totals, ends: leaves.iter().copied().collect() }
+        Direction::Down { starts, children, totals, ends: leaves.iter().copied().collect() }
     }
 
     /// The outermost nodes, and the number of samples without frames.
     fn first(&self, leaves: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
         match self {
-            Graph::Up(_) => {
+            Direction::Up(_) => {
                 let bare = leaves.iter().filter(|(leaf, _)| *leaf == NodeId::ROOT).map(|(_, n)| n).sum();
                 let next = leaves.iter().filter(|(leaf, _)| *leaf != NodeId::ROOT);
                 (bare, next.map(|&(leaf, n)| (item(leaf), leaf, n)).collect())
             }
-            Graph::Down { .. } => self.next(&[(NodeId::ROOT, 0)], item),
+            Direction::Down { .. } => self.next(&[(NodeId::ROOT, 0)], item),
         }
     }
 
@@ -163,11 +163,11 @@ impl Graph<'_> {
         let mut next = Vec::new();
         for &(node, ticks) in members {
             match self {
-                Graph::Up(trie) => match trie.parent(node) {
+                Direction::Up(trie) => match trie.parent(node) {
                     NodeId::ROOT => end += ticks,
                     parent => next.push((item(parent), parent, ticks)),
                 },
-                Graph::Down { starts, children, totals, ends } => {
+                Direction::Down { starts, children, totals, ends } => {
                     end += ends.get(&node).copied().unwrap_or(0);
                     let range = starts[node.index()] as usize..starts[node.index() + 1] as usize;
                     let children = children[range].iter().filter(|c| totals[c.index()] > 0);
@@ -183,12 +183,16 @@ impl Graph<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Boxless, Fold};
+    use super::{Fold, UnshownSamples};
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
     /// The boxes that a walk visits (depth, name, samples that end there), and the samples in no box.
-    fn told(stacks: &[(&str, u64)], least: f64, reverse: bool) -> (Vec<(usize, String, u64)>, Boxless) {
+    fn shown(
+        stacks: &[(&str, u64)],
+        least: f64,
+        reverse: bool,
+    ) -> (Vec<(usize, String, u64)>, UnshownSamples) {
         let mut profile = Profile::new();
         for (at, (stack, ticks)) in stacks.iter().enumerate() {
             // Each frame has its own address, so that many nodes share a box.
@@ -208,13 +212,13 @@ mod tests {
             .iter()
             .map(|s| names.iter().position(|n| *n == name(s)).unwrap() as u32)
             .collect();
-        let mut told = Vec::new();
-        let walked: Result<Boxless, ()> =
+        let mut shown = Vec::new();
+        let walked: Result<UnshownSamples, ()> =
             Fold { items: &items, least, reverse }.walk(&profile.of_event(Event::Cpu), |b| {
-                told.push((b.depth, names[b.item as usize].clone(), b.ends));
+                shown.push((b.depth, names[b.item as usize].clone(), b.ends));
                 Ok(())
             });
-        (told, walked.unwrap())
+        (shown, walked.unwrap())
     }
 
     fn boxes(list: &[(usize, &str, u64)]) -> Vec<(usize, String, u64)> {
@@ -225,25 +229,25 @@ mod tests {
 
     #[test]
     fn boxes_come_in_order_and_equal_names_are_one() {
-        let (all, bare) = told(&STACKS, 0.0, false);
+        let (all, bare) = shown(&STACKS, 0.0, false);
         assert_eq!(all, boxes(&[(0, "a", 1), (0, "b", 3), (1, "a", 7), (1, "c", 0), (2, "d", 4)]));
-        assert_eq!(bare, Boxless { frameless: 9, cut: 0 });
+        assert_eq!(bare, UnshownSamples { frameless: 9, cut: 0 });
     }
 
     #[test]
     fn reversed_the_leaf_comes_first() {
-        let (all, bare) = told(&STACKS, 0.0, true);
+        let (all, bare) = shown(&STACKS, 0.0, true);
         let want = [(0, "a", 1), (1, "b", 7), (0, "b", 3), (0, "d", 0), (1, "c", 0), (2, "b", 4)];
         assert_eq!(all, boxes(&want));
-        assert_eq!(bare, Boxless { frameless: 9, cut: 0 });
+        assert_eq!(bare, UnshownSamples { frameless: 9, cut: 0 });
     }
 
     #[test]
     fn what_is_cut_off_ends_where_it_was_cut() {
-        let (all, bare) = told(&STACKS, 5.0, false);
+        let (all, bare) = shown(&STACKS, 5.0, false);
         assert_eq!(all, boxes(&[(0, "b", 7), (1, "a", 7)]));
-        assert_eq!(bare, Boxless { frameless: 9, cut: 1 });
-        let (all, bare) = told(&STACKS, 99.0, true);
-        assert_eq!((all.len(), bare), (0, Boxless { frameless: 9, cut: 15 }));
+        assert_eq!(bare, UnshownSamples { frameless: 9, cut: 1 });
+        let (all, bare) = shown(&STACKS, 99.0, true);
+        assert_eq!((all.len(), bare), (0, UnshownSamples { frameless: 9, cut: 15 }));
     }
 }

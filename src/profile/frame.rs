@@ -200,7 +200,7 @@ mod tests {
         for row in &rows {
             assert!(row.len() == 3 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
         }
-        let told: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
-        assert_eq!(told, UnknownReason::ALL.map(UnknownReason::label), "docs/troubleshooting.md");
+        let shown: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
+        assert_eq!(shown, UnknownReason::ALL.map(UnknownReason::label), "docs/troubleshooting.md");
     }
 }

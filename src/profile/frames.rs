@@ -38,7 +38,7 @@ pub struct Symbol {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Record {
+struct FrameRecord {
     symbol: u32,
     file: Option<StrId>,
     line: u32,
@@ -55,8 +55,8 @@ pub struct FrameTable {
     symbol_ids: HashMap<Symbol, u32, RandomState>,
     modules: Vec<Arc<Module>>,
     module_ids: HashMap<Arc<Module>, u32, RandomState>,
-    records: Vec<Record>,
-    ids: HashMap<Record, u32, RandomState>,
+    records: Vec<FrameRecord>,
+    ids: HashMap<FrameRecord, u32, RandomState>,
     /// The cache holds the `Arc`s, so an address found here still belongs to the same frame.
     recent: Vec<Option<(Arc<Frame>, FrameId)>>,
 }
@@ -99,7 +99,7 @@ impl FrameTable {
     fn insert(&mut self, frame: &Frame) -> FrameId {
         let Frame { kind, name, unknown, file, line, bci, module, address } = frame;
         let symbol = Symbol { kind: *kind, name: self.strings.intern(name), unknown: *unknown };
-        let record = Record {
+        let record = FrameRecord {
             symbol: self.symbol(symbol),
             file: file.as_ref().map(|f| self.strings.intern(f)),
             line: *line,
@@ -155,7 +155,7 @@ impl FrameTable {
     /// The frame of a number, assembled from its interned parts.
     #[must_use]
     pub fn get(&self, id: FrameId) -> Frame {
-        let Record { symbol, file, line, bci, module, address } = self.records[id.0 as usize];
+        let FrameRecord { symbol, file, line, bci, module, address } = self.records[id.0 as usize];
         let Symbol { kind, name, unknown } = self.symbols[symbol as usize];
         Frame {
             kind,

@@ -33,6 +33,8 @@ pub enum Kind {
     Blocked,
     /// Not code: a thread that could run and had no CPU: `[runnable]`, `[throttled]`.
     Queued,
+    /// Not code: the class of an object that was allocated: `[new: java.lang.String]`.
+    Object,
     /// Above the leaf of a wait: the stack that ended the wait, leaf first, after the frame `--`.
     Waker,
     /// Not code: `[truncated]`, `[lost]` and similar frames.
@@ -49,7 +51,7 @@ pub mod waker {
     pub const INTERRUPT: &str = "[interrupt]";
     /// In place of the waker.
     pub const UNKNOWN: &str = "[waker unknown]";
-    /// All such frames.
+    /// Names of all marker frames of wakers; `output/name.rs` reads them back.
     pub const MARKERS: [&str; 3] = [SEPARATOR, INTERRUPT, UNKNOWN];
 }
 
@@ -110,7 +112,7 @@ pub struct KindFacts {
 
 impl Kind {
     /// Every kind, in the order of legends.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Java,
         Kind::JavaInlined,
         Kind::JavaInterpreted,
@@ -124,6 +126,7 @@ impl Kind {
         Kind::Wait,
         Kind::Blocked,
         Kind::Queued,
+        Kind::Object,
         Kind::Waker,
         Kind::Marker,
         Kind::Process,
@@ -150,14 +153,15 @@ impl Kind {
             Kind::Wait => (O::NotCode, Compiled, false, "wait", "", "sleeping", "", "", 0x7f_a8_e8),
             Kind::Blocked => (O::NotCode, Compiled, false, "blocked", "", "blocked", "", "", 0x6c_5c_c8),
             Kind::Queued => (O::NotCode, Compiled, false, "queued", "", "no CPU", "", "", 0xe0_6c_b8),
+            Kind::Object => (O::NotCode, Compiled, false, "object", "", "object", "", "", 0xa8_8c_6c),
             Kind::Waker => (O::NotCode, Compiled, false, "waker", "_[w]", "waker", "", "", 0xd9_c8_a8),
             Kind::Marker => (O::NotCode, Compiled, false, "marker", "", "", "", "", 0xc8_c8_c8),
             Kind::Process => (O::NotCode, Compiled, false, "process", "", "", "", "", 0xb4_c4_dc),
             Kind::Thread => (O::NotCode, Compiled, false, "thread", "", "", "", "", 0xcb_d6_e6),
         };
-        let told = |word: &'static str| (!word.is_empty()).then_some(word);
+        let non_empty = |word: &'static str| (!word.is_empty()).then_some(word);
         let [_, red, green, blue] = u32::to_be_bytes(colour);
-        let (legend, otel, colour) = (told(legend), told(otel), [red, green, blue]);
+        let (legend, otel, colour) = (non_empty(legend), non_empty(otel), [red, green, blue]);
         KindFacts { origin, tier, inlined, label, suffix, legend, otel, language, colour }
     }
 
@@ -165,6 +169,13 @@ impl Kind {
     #[must_use]
     pub fn is_wait(self) -> bool {
         matches!(self, Kind::Wait | Kind::Blocked | Kind::Queued | Kind::Waker)
+    }
+
+    /// Whether a frame of this kind is no code, and stands above the code of its sample: why the thread had no CPU, who
+    /// woke it, or what it allocated.
+    #[must_use]
+    pub fn is_above_code(self) -> bool {
+        self.is_wait() || self == Kind::Object
     }
 
     /// The producer of the code.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 
-use crate::sample::ThreadState;
+use super::resource::ResourceAttributes;
+use crate::sample::{SpanContext, ThreadState};
 
 /// The name of a container that ended before its labels were read.
 const GONE: &str = "[gone]";
@@ -28,6 +29,10 @@ pub struct Labels {
     pub container: Option<Arc<ContainerLabels>>,
     /// What the thread did: it runs in samples of all events but waiting time.
     pub state: ThreadState,
+    /// The span that the thread worked for; `None` without one, and in profiles without trace contexts.
+    pub span: Option<SpanContext>,
+    /// What the process publishes about itself; `None` without it, and in profiles without trace contexts.
+    pub resource: Option<Arc<ResourceAttributes>>,
 }
 
 /// A container, or only its pod; unknown fields are empty.

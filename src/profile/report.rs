@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
+use super::pauses::PauseTotals;
 use super::tables::Unknown;
 use super::wait_report::WaitReport;
 use crate::limits::LimitRow;
-use crate::sample::Event;
+use crate::sample::{Event, ThreadContext};
 
 /// Facts about a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,6 +79,54 @@ pub struct EventReport {
     /// Waiting time, of the event `wait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<WaitReport>,
+    /// Allocated bytes, of the events `alloc` and `native-alloc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated: Option<AllocatedBytes>,
+    /// Samples with and without a trace, where the user asked for traces. All samples count, including those that a filter
+    /// removed from the profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traces: Option<TraceReport>,
+}
+
+/// Bytes that Java code or native code allocated, counted at each allocation whether it has a sample or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatedBytes {
+    /// Bytes of processes and threads that were profiled.
+    pub profiled: u64,
+    /// Bytes of processes and threads that were not profiled.
+    pub filtered: u64,
+    /// Calls of the sampled functions in the processes and threads that were profiled. Of `alloc`: new buffers of threads,
+    /// and objects outside of these.
+    #[serde(default)]
+    pub profiled_calls: u64,
+    /// Calls in all others.
+    #[serde(default)]
+    pub filtered_calls: u64,
+}
+
+/// Numbers of samples by what is known of the traces that their threads worked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceReport {
+    /// The thread worked for a span.
+    pub in_span: u64,
+    /// The thread had no active span.
+    pub no_span: u64,
+    /// The thread's trace context could not be read.
+    pub unread: u64,
+    /// The process publishes no trace contexts, or had not been looked at yet.
+    pub unpublished: u64,
+}
+
+impl TraceReport {
+    /// Counts samples with this context.
+    pub fn add(&mut self, context: ThreadContext, samples: u64) {
+        *match context {
+            ThreadContext::None => &mut self.unpublished,
+            ThreadContext::Span(_) => &mut self.in_span,
+            ThreadContext::Idle => &mut self.no_span,
+            ThreadContext::Unread => &mut self.unread,
+        } += samples;
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -138,6 +187,10 @@ pub struct JvmReport {
     pub log_cut: bool,
     /// CPU throttling of the JVM's cgroup during the run; `None` if the cgroup had no quota.
     pub throttling: Option<ThrottleTotals>,
+    /// How long the JVM stood still; `None` if it has no counters (`-XX:-UsePerfData`, `-XX:+PerfDisableSharedMem`), or
+    /// has exited.
+    #[serde(default)]
+    pub pauses: Option<PauseTotals>,
 }
 
 /// The symbol source of a JVM's code.

@@ -10,6 +10,7 @@ use super::accounts::Accounts;
 use super::frame::Frame;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{LabelTable, Labels, LabelsId};
+use super::pauses::PauseMark;
 use super::strings::Strings;
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
@@ -21,7 +22,7 @@ const MAX_NODES: usize = 16 << 20;
 /// How much a sample counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
-    /// Number of samples, whatever each of them stands for.
+    /// Number of samples, regardless of the weight of each.
     pub count: u64,
     /// The amount that the samples stand for, in the unit of their event; 0 if the source did not report it.
     pub value: u64,
@@ -94,6 +95,8 @@ pub struct Profile {
     accounts: BTreeMap<Event, Accounts>,
     /// The time span of the samples.
     pub span: TimeSpan,
+    /// When JVMs stood still; empty in profiles that do not distinguish seconds, and in those that were read from files.
+    pub pauses: Vec<PauseMark>,
     frames: FrameTable,
     labels: LabelTable,
     label_text: Strings,
@@ -123,6 +126,7 @@ impl Profile {
         Profile {
             accounts: BTreeMap::new(),
             span: TimeSpan::default(),
+            pauses: Vec::new(),
             frames: FrameTable::default(),
             labels: LabelTable::default(),
             label_text: Strings::default(),
@@ -183,15 +187,25 @@ impl Profile {
         if let Some(id) = self.labels.find(labels) {
             return id;
         }
-        let Labels { pid, process, thread, tid, cgroup, container, state } = labels;
+        let Labels { pid, process, thread, tid, cgroup, container, state, span, resource } = labels;
         let mut text = |t: &Arc<str>| {
             let id = self.label_text.intern(t);
             Arc::clone(self.label_text.get(id))
         };
         let (process, thread) = (text(process), text(thread));
-        let container = container.as_ref().map(|container| Arc::new(container.map(text)));
-        let labels =
-            Labels { pid: *pid, process, thread, tid: *tid, cgroup: *cgroup, container, state: *state };
+        let container = container.as_ref().map(|container| Arc::new(container.map(&mut text)));
+        let resource = resource.as_ref().map(|resource| Arc::new(resource.map(text)));
+        let labels = Labels {
+            pid: *pid,
+            process,
+            thread,
+            tid: *tid,
+            cgroup: *cgroup,
+            container,
+            state: *state,
+            span: *span,
+            resource,
+        };
         self.labels.insert(labels)
     }
 
@@ -251,8 +265,18 @@ impl Profile {
 
     /// Adds all of another profile, whose samples are `later` seconds later.
     pub fn merge_later(&mut self, other: &Profile, later: u16) {
-        let Profile { accounts, span, frames, labels: _, label_text: _, trie, samples: _, last: _, cut } =
-            other;
+        let Profile {
+            accounts,
+            span,
+            pauses,
+            frames,
+            labels: _,
+            label_text: _,
+            trie,
+            samples: _,
+            last: _,
+            cut,
+        } = other;
         let to_frame: Vec<FrameId> =
             frames.ids().map(|id| self.frames.intern(&Arc::new(frames.get(id)))).collect();
         let mut to_node = vec![NodeId::ROOT; trie.len()];
@@ -272,6 +296,8 @@ impl Profile {
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
         }
+        let moved = |mark: &PauseMark| PauseMark { second: mark.second.saturating_add(later), ..*mark };
+        self.pauses.extend(pauses.iter().map(moved));
         self.span.merge(*span);
         self.cut += cut;
     }

@@ -102,7 +102,7 @@ mod tests {
     use crate::sample::Event;
 
     #[test]
-    fn files_are_told_from_each_other_and_named_functions_left_out() {
+    fn stripped_rows_are_per_file_without_named_functions() {
         let module = |path: &str| Arc::new(Module::at(path));
         let (z, c) = (module("/usr/lib/libz.so.1"), module("/usr/lib/libc.so.6"));
         let native = |module: &Arc<Module>, name: &str| {
@@ -125,12 +125,12 @@ mod tests {
         ] {
             p.add(&Labels::default(), &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
         }
-        let told: Vec<_> = p
+        let shown: Vec<_> = p
             .of_event(Event::Cpu)
             .stripped()
             .into_iter()
             .map(|r| (r.path.to_string(), r.itself, r.total))
             .collect();
-        assert_eq!(told, [("/usr/lib/libz.so.1".to_owned(), 6, 8), ("/usr/lib/libc.so.6".to_owned(), 0, 8)]);
+        assert_eq!(shown, [("/usr/lib/libz.so.1".to_owned(), 6, 8), ("/usr/lib/libc.so.6".to_owned(), 0, 8)]);
     }
 }

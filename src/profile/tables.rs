@@ -37,21 +37,6 @@ pub struct LeafSides {
     pub user: u64,
 }
 
-/// A line of a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineRow {
-    /// The line's function, as in [`FunctionRow::symbol`].
-    pub symbol: u32,
-    /// Source file, if known.
-    pub file: Option<Arc<str>>,
-    /// Source line; 0 if unknown.
-    pub line: u32,
-    /// Bytecode index; Java only.
-    pub bci: Option<u32>,
-    /// Samples whose leaf is the line.
-    pub itself: u64,
-}
-
 /// Processes that have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessRow {
@@ -104,8 +89,9 @@ fn of_kernel(why: UnknownReason) -> bool {
 }
 
 /// Kinds of one family with equal names are one function. C++ and native are one family, because only the look of a
-/// name distinguishes them.
-fn family(kind: Kind) -> Option<Origin> {
+/// name distinguishes them. `None`: the frame is not code.
+#[must_use]
+pub fn family(kind: Kind) -> Option<Origin> {
     match kind.origin() {
         Origin::NotCode => None,
         Origin::Cpp => Some(Origin::Native),
@@ -154,9 +140,10 @@ impl ProfileView<'_> {
         rows
     }
 
-    /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited, and without its waker.
+    /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited or what it allocated, and
+    /// without its waker.
     pub(crate) fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        self.trie().up(leaf).skip_while(|node| self.frames().kind(self.frame_of(*node)).is_wait())
+        self.trie().up(leaf).skip_while(|node| self.frames().kind(self.frame_of(*node)).is_above_code())
     }
 
     /// The frames at a leaf that say why the thread waited, without its waker.
@@ -233,7 +220,7 @@ impl ProfileView<'_> {
     }
 
     /// The row of each symbol that is a function, and the rows.
-    fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
+    pub(super) fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
         let mut ids: HashMap<(Origin, StrId, Option<UnknownReason>), usize> = HashMap::new();
         let mut rows = Vec::new();
         let symbols = self.frames().symbols().iter().enumerate();
@@ -248,30 +235,8 @@ impl ProfileView<'_> {
     }
 
     /// Leaves with the number of their samples, without samples that have no frames.
-    fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
+    pub(super) fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
         self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT)
-    }
-
-    /// Lines with self samples, the most first. A function without line information has one row.
-    #[must_use]
-    pub fn lines(&self) -> Vec<LineRow> {
-        let (function, rows) = self.families();
-        let mut sums = Sums::default();
-        for (leaf, weight) in self.ending() {
-            let id = self.frame_of(leaf);
-            let Some(row) = function[self.frames().symbol_of(id) as usize] else { continue };
-            let frame = self.frames().get(id);
-            sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), weight);
-        }
-        let mut lines: Vec<LineRow> = sums
-            .all()
-            .map(|((symbol, file, line, bci), itself)| LineRow { symbol, file, line, bci, itself })
-            .collect();
-        lines.sort_by(|a, b| {
-            let order = |r: &LineRow| (Reverse(r.itself), r.symbol, r.line, r.bci);
-            order(a).cmp(&order(b)).then_with(|| a.file.cmp(&b.file))
-        });
-        lines
     }
 
     /// Processes by name, those with the most samples first.
@@ -327,7 +292,7 @@ impl ProfileView<'_> {
     }
 }
 
-struct Sums<K>(HashMap<K, u64>);
+pub(super) struct Sums<K>(HashMap<K, u64>);
 
 impl<K> Default for Sums<K> {
     fn default() -> Sums<K> {
@@ -336,7 +301,7 @@ impl<K> Default for Sums<K> {
 }
 
 impl<K: Eq + Hash> Sums<K> {
-    fn add(&mut self, key: K, n: u64) {
+    pub(super) fn add(&mut self, key: K, n: u64) {
         *self.0.entry(key).or_default() += n;
     }
 
@@ -344,7 +309,7 @@ impl<K: Eq + Hash> Sums<K> {
         self.0.get(key).copied().unwrap_or(0)
     }
 
-    fn all(&mut self) -> impl Iterator<Item = (K, u64)> + use<'_, K> {
+    pub(super) fn all(&mut self) -> impl Iterator<Item = (K, u64)> + use<'_, K> {
         self.0.drain()
     }
 }
@@ -354,7 +319,6 @@ mod tests {
     use std::sync::Arc;
 
     use crate::profile::{Frame, Kind, Labels, Module, Profile, UnknownReason};
-
     use crate::sample::Event;
 
     fn named(kind: Kind, name: &str) -> Arc<Frame> {
@@ -374,11 +338,11 @@ mod tests {
             p.add(&labels, &stack.into_iter().cloned().collect::<Vec<_>>(), n, 0);
         }
         let rows = p.of_event(Event::Cpu).functions();
-        let told: Vec<_> = rows
+        let shown: Vec<_> = rows
             .iter()
             .map(|r| (&**p.frames().name(&p.frames().symbols()[r.symbol as usize]), r.itself, r.total))
             .collect();
-        assert_eq!(told, [("A.f", 3, 5), ("A.g", 3, 3)]);
+        assert_eq!(shown, [("A.f", 3, 5), ("A.g", 3, 3)]);
     }
 
     #[test]
@@ -431,38 +395,19 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_apart_and_kernel_leaves_have_none() {
-        let mut p = Profile::new();
-        let at = |line, bci| {
-            Arc::new(Frame {
-                line,
-                bci: Some(bci),
-                file: Some("A.java".into()),
-                ..Frame::named(Kind::Java, "A.f")
-            })
-        };
-        let labels = Labels::default();
-        p.add(&labels, &[at(7, 1)], 2, 0);
-        p.add(&labels, &[at(8, 5)], 4, 0);
-        p.add(&labels, &[at(8, 5), named(Kind::Kernel, "tick")], 1, 0);
-        let told: Vec<_> = p.of_event(Event::Cpu).lines().iter().map(|r| (r.line, r.bci, r.itself)).collect();
-        assert_eq!(told, [(8, Some(5), 4), (7, Some(1), 2), (0, None, 1)]);
-    }
-
-    #[test]
     fn processes_of_a_name_are_one_row() {
         let mut p = Profile::new();
         for (pid, process, n) in [(5, "cc1", 2), (4, "cc1", 2), (9, "make", 3), (4, "cc1", 1)] {
             let labels = Labels { pid, process: process.into(), ..Labels::default() };
             p.add(&labels, &[named(Kind::Native, "main")], n, 0);
         }
-        let told: Vec<_> = p
+        let shown: Vec<_> = p
             .of_event(Event::Cpu)
             .processes()
             .into_iter()
             .map(|r| (r.name.to_string(), r.pids, r.ticks))
             .collect();
-        assert_eq!(told, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
+        assert_eq!(shown, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
     }
 
     #[test]
@@ -478,9 +423,9 @@ mod tests {
         p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
         p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
         let u = p.of_event(Event::Cpu).unknown();
-        let told: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
+        let shown: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
         assert_eq!(
-            told,
+            shown,
             [
                 (UnknownReason::NoSymbol, 7, 0),
                 (UnknownReason::KernelHidden, 3, 3),

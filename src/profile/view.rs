@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use super::accounts::Accounts;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{ContainerLabels, Labels, LabelsId};
+use super::pauses::PauseMark;
 use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
@@ -147,11 +148,17 @@ impl<'p> ProfileView<'p> {
         self.profile.span
     }
 
+    /// When JVMs stood still, also those without samples in this view.
+    #[must_use]
+    pub fn pauses(&self) -> &'p [PauseMark] {
+        &self.profile.pauses
+    }
+
     /// The labels of a sample: empty after [`ProfileView::without_labels`].
     #[must_use]
     pub fn labels(&self, id: LabelsId) -> &'p Labels {
-        static NOBODY: LazyLock<Labels> = LazyLock::new(Labels::default);
-        if self.has_labels { self.profile.labels(id) } else { &NOBODY }
+        static NO_LABELS: LazyLock<Labels> = LazyLock::new(Labels::default);
+        if self.has_labels { self.profile.labels(id) } else { &NO_LABELS }
     }
 
     /// The sum of all samples.
@@ -260,8 +267,8 @@ mod tests {
     fn parts_have_their_own_samples_and_accounts() {
         let profile = profile();
         let parts: Vec<_> = profile.of_event(Event::Cpu).split(|labels| labels.process.to_string()).collect();
-        let told: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), part.total().count)).collect();
-        assert_eq!(told, [("a", 8), ("b", 7)]);
+        let found: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), part.total().count)).collect();
+        assert_eq!(found, [("a", 8), ("b", 7)]);
         for (_, part) in &parts {
             part.check().unwrap();
             assert_eq!(part.accounts().period_ns, 10);
@@ -278,10 +285,10 @@ mod tests {
     #[test]
     fn without_labels_equal_stacks_are_one_sample() {
         let profile = profile();
-        let nobody = profile.of_event(Event::Cpu).without_labels();
-        let weights: Vec<u64> = nobody.samples().iter().map(|sample| sample.weight.count).collect();
+        let unlabelled = profile.of_event(Event::Cpu).without_labels();
+        let weights: Vec<u64> = unlabelled.samples().iter().map(|sample| sample.weight.count).collect();
         assert_eq!(weights, [1, 14]);
-        assert_eq!(*nobody.labels(nobody.samples()[0].labels), Labels::default());
-        nobody.check().unwrap();
+        assert_eq!(*unlabelled.labels(unlabelled.samples()[0].labels), Labels::default());
+        unlabelled.check().unwrap();
     }
 }

@@ -18,6 +18,9 @@ pub struct WaitReport {
     /// The Java locks for which threads waited that were not idle, the most frequent first.
     #[serde(default)]
     pub locks: Vec<WaitLock>,
+    /// The Java methods that waited for these locks, the most frequent first.
+    #[serde(default)]
+    pub lock_methods: Vec<LockMethod>,
 }
 
 /// The time that threads spent in a state.
@@ -64,6 +67,23 @@ pub struct WaitLock {
     pub waits: u64,
     /// The longest of these waits that has a sample, in nanoseconds. Each wait of two periods or more has one.
     #[serde(default)]
+    pub longest_ns: u64,
+}
+
+/// Samples of waits of one method for Java locks of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockMethod {
+    /// Why the thread waited: `monitor`, `Object.wait`, `park`.
+    pub reason: String,
+    /// The class of the lock.
+    pub class: String,
+    /// The innermost Java method on the stack outside of the JDK's code for locks.
+    pub method: String,
+    /// Samples that have a stack; each stands for one period.
+    pub samples: u64,
+    /// The estimated number of these waits.
+    pub waits: u64,
+    /// The longest of these waits that has a sample, in nanoseconds. Each wait of two periods or more has one.
     pub longest_ns: u64,
 }
 

@@ -5,6 +5,7 @@
 
 mod hotspot;
 
+use crate::capture::AllocationProbes;
 use crate::plan::{Control, Settings};
 use crate::world::Stage;
 
@@ -17,4 +18,9 @@ const RUNTIMES: [Runtime; 1] = [hotspot::stage];
 /// The stages of all runtimes.
 pub(crate) fn stages(settings: &Settings, control: &Control) -> impl Iterator<Item = Box<dyn Stage>> {
     RUNTIMES.into_iter().map(move |runtime| runtime(settings, control))
+}
+
+/// The stage that samples allocations. It works for all runtimes: HotSpot is the only one so far.
+pub(crate) fn allocations(probes: AllocationProbes) -> Box<dyn Stage> {
+    hotspot::allocations(probes)
 }

@@ -1,7 +1,7 @@
 //! Events that the kernel or the processor counts, by perf's names (`perf list`). The numbers are those of
 //! `include/uapi/linux/perf_event.h`.
 
-/// Who counts.
+/// The part that counts: a `type` of `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CounterClass {
     /// The kernel: `PERF_TYPE_SOFTWARE`.
@@ -15,7 +15,7 @@ pub enum CounterClass {
 /// A counter: its class and its number in the class, `perf_event_attr.config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counter {
-    /// Who counts.
+    /// `perf_event_attr.type`.
     pub class: CounterClass,
     /// The counter's number in its class.
     pub config: u64,
@@ -24,11 +24,11 @@ pub struct Counter {
 /// A counter with its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedCounter {
-    /// perf's name.
+    /// Name in `perf list`: `cpu-migrations`.
     pub name: String,
-    /// perf's other name.
+    /// Second name in `perf list`, if there is one: `migrations`.
     pub alias: Option<&'static str>,
-    /// What is counted.
+    /// The attributes by which the kernel finds the counter.
     pub counter: Counter,
 }
 

@@ -23,9 +23,21 @@ pub enum Event {
     ContextSwitches,
     /// Time in which a thread had no CPU.
     Wait,
+    /// Bytes of objects that Java code allocated.
+    Alloc,
+    /// Bytes by which the resident memory of processes grew.
+    Rss,
+    /// Bytes that native code asked its allocator for.
+    NativeAlloc,
     /// A counter, a probe, or an event of a file, by its name.
     Dynamic(DynamicEvent),
 }
+
+/// Bytes between two samples of allocations.
+const ALLOCATION_INTERVAL: u64 = 512 << 10;
+
+/// The bytes of growth that a sample stands for: a page of most machines.
+const PAGE: u64 = 4096;
 
 /// The name for all time of threads.
 const WALL: &str = "wall";
@@ -41,6 +53,45 @@ pub enum UnknownEvent {
     Probe(#[from] InvalidProbe),
 }
 
+/// An event that a text names, which need not be an event of this run of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventName {
+    /// An event with a number of its own.
+    Fixed(Event),
+    /// A counter or a probe.
+    Dynamic(EventDescription),
+}
+
+impl EventName {
+    /// Reads the name of an event that can be sampled. Unlike [`Event::parse`] this keeps nothing, so that a stranger may
+    /// choose the text.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn parse(name: &str) -> Result<EventName, UnknownEvent> {
+        let fixed = |event: &Event| event.name() == name || event.facts().aliases.contains(&name);
+        if let Some(event) = Event::FIXED.into_iter().find(fixed) {
+            return Ok(EventName::Fixed(event));
+        }
+        let (name, origin) = match (NamedCounter::named(name), Probe::parse(name)?) {
+            (Some(counter), _) => (counter.name, EventOrigin::Counter(counter.counter)),
+            (None, Some(probe)) => (probe.to_string(), EventOrigin::Probe(probe)),
+            (None, None) => return Err(UnknownEvent::Name),
+        };
+        Ok(EventName::Dynamic(EventDescription { name, unit: Unit::Count, origin }))
+    }
+
+    /// Whether this is the name of the event.
+    #[must_use]
+    pub fn names(&self, event: Event) -> bool {
+        match (self, event) {
+            (EventName::Fixed(fixed), _) => *fixed == event,
+            (EventName::Dynamic(description), Event::Dynamic(of)) => of.description() == description,
+            (EventName::Dynamic(_), _) => false,
+        }
+    }
+}
+
 /// The properties of an event. A new event needs an entry in `Event::facts`.
 struct Facts {
     name: &'static str,
@@ -53,19 +104,22 @@ struct Facts {
 
 impl Event {
     /// The events with numbers of their own; the index is the event's value in `enum jp_event` of `bpf/abi.h`.
-    pub const FIXED: [Event; 6] = [
+    pub const FIXED: [Event; 9] = [
         Event::Cpu,
         Event::PageFaults,
         Event::MinorFaults,
         Event::MajorFaults,
         Event::ContextSwitches,
         Event::Wait,
+        Event::Alloc,
+        Event::Rss,
+        Event::NativeAlloc,
     ];
 
     #[rustfmt::skip]
     fn facts(self) -> Facts {
         use Expectation::{Counted, OneIn, Periodic};
-        use Unit::{Count, Nanoseconds};
+        use Unit::{Bytes, Count, Nanoseconds};
         let (name, aliases, title, unit, expected): (_, &[&str], _, _, _) = match self {
             Event::Cpu => ("cpu", &["cpu-clock", "task-clock"], "CPU time", Nanoseconds, Periodic),
             Event::PageFaults => ("page-faults", &["faults"], "page faults", Count, OneIn),
@@ -73,6 +127,9 @@ impl Event {
             Event::MajorFaults => ("major-faults", &[], "major page faults", Count, OneIn),
             Event::ContextSwitches => ("context-switches", &["cs"], "context switches", Count, OneIn),
             Event::Wait => ("wait", &["off-cpu"], "waiting time", Nanoseconds, Counted),
+            Event::Alloc => ("alloc", &[], "Java allocations", Bytes, Counted),
+            Event::Rss => ("rss", &[], "growth of memory", Bytes, Counted),
+            Event::NativeAlloc => ("native-alloc", &[], "native allocations", Bytes, Counted),
             Event::Dynamic(event) => {
                 let EventDescription { name, unit, origin } = event.description();
                 (name, &[], name, *unit, if matches!(origin, EventOrigin::Counter(_)) { OneIn } else { Counted })
@@ -92,16 +149,10 @@ impl Event {
     /// # Errors
     /// Why there is none.
     pub fn parse(name: &str) -> Result<Event, UnknownEvent> {
-        let fixed = |event: &Event| event.name() == name || event.facts().aliases.contains(&name);
-        if let Some(event) = Event::FIXED.into_iter().find(fixed) {
-            return Ok(event);
-        }
-        let (name, origin) = match (NamedCounter::named(name), Probe::parse(name)?) {
-            (Some(counter), _) => (counter.name, EventOrigin::Counter(counter.counter)),
-            (None, Some(probe)) => (probe.to_string(), EventOrigin::Probe(probe)),
-            (None, None) => return Err(UnknownEvent::Name),
+        let description = match EventName::parse(name)? {
+            EventName::Fixed(event) => return Ok(event),
+            EventName::Dynamic(description) => description,
         };
-        let description = EventDescription { name, unit: Unit::Count, origin };
         DynamicEvent::of(description).map(Event::Dynamic).ok_or(UnknownEvent::Name)
     }
 
@@ -151,17 +202,25 @@ impl Event {
         self.facts().title
     }
 
+    /// Whether the event is of allocations, which are sampled by bytes.
+    #[must_use]
+    pub fn allocates(self) -> bool {
+        matches!(self, Event::Alloc | Event::NativeAlloc)
+    }
+
     /// Where the samples of an event without a number of its own come from.
     #[must_use]
     pub fn origin(self) -> Option<&'static EventOrigin> {
         if let Event::Dynamic(event) = self { Some(&event.description().origin) } else { None }
     }
 
-    /// How many occurrences a sample stands for unless the user says it.
+    /// How many occurrences, or bytes, a sample stands for unless the user says it.
     #[must_use]
     pub fn usual_period(self) -> u64 {
-        match self.origin() {
-            Some(EventOrigin::Counter(counter)) => counter.usual_period(),
+        match (self, self.origin()) {
+            (event, _) if event.allocates() => ALLOCATION_INTERVAL,
+            (Event::Rss, _) => PAGE,
+            (_, Some(EventOrigin::Counter(counter))) => counter.usual_period(),
             _ => 1,
         }
     }
@@ -219,6 +278,9 @@ mod tests {
         let cycles = Event::parse("cycles").unwrap();
         assert_eq!((cycles, cycles.name()), (Event::parse("cpu-cycles").unwrap(), "cpu-cycles"));
         assert_eq!(cycles.expected(), Expectation::OneIn);
+        let name = EventName::parse("cpu-cycles").unwrap();
+        assert!(name.names(cycles) && !name.names(tracepoint) && !name.names(Event::Cpu));
+        assert!(EventName::parse("cs").unwrap().names(Event::ContextSwitches));
         assert!(cycles.usual_period() > 1);
         assert!(matches!(Event::parse("kretprobe:vfs_read"), Err(UnknownEvent::Probe(InvalidProbe::Return))));
     }

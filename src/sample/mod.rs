@@ -4,26 +4,30 @@
 
 pub mod counter;
 pub mod dynamic_event;
-mod end;
 pub mod event;
 pub mod identity;
 pub mod lock;
+mod object;
 pub mod probe;
+pub mod span;
 pub mod stack;
 mod state;
+mod stop_reason;
 pub mod unit;
 mod waiting;
 mod waker;
 pub mod word;
 
 pub use dynamic_event::DynamicEvent;
-pub use end::StopReason;
-pub use event::Event;
+pub use event::{Event, EventName};
 pub(crate) use identity::ProcessInCgroup;
 pub use identity::{MonoNs, ProcessId};
 pub use lock::{Lock, LockKind, LockOwner};
-pub use stack::{Count, Leaf, Stack, StackKey};
+pub use object::AllocatedObject;
+pub use span::{SpanContext, SpanId, ThreadContext, TraceId};
+pub use stack::{Count, CountedStack, Leaf, Stack, StackKey};
 pub use state::ThreadState;
+pub use stop_reason::StopReason;
 pub use waiting::{SavedRegisters, StillWaiting};
 pub use waker::WakerId;
 pub use word::UserWord;

@@ -9,7 +9,7 @@ pub enum Probe {
     Tracepoint {
         /// The subsystem, a directory of `/sys/kernel/tracing/events`.
         category: String,
-        /// The tracepoint.
+        /// Name of the tracepoint within its category: `block_rq_issue`.
         name: String,
     },
     /// The begin of a system call of 64-bit programs, `syscalls:sys_enter_openat`, or its end.
@@ -23,7 +23,7 @@ pub enum Probe {
     Function {
         /// The path of the program or library.
         file: String,
-        /// The function's symbol.
+        /// Symbol of the function in the file, mangled.
         symbol: String,
     },
     /// A static marker of a file, as `<sys/sdt.h>` makes them: `usdt:/usr/lib/libc.so.6:libc:setjmp`.
@@ -32,7 +32,7 @@ pub enum Probe {
         file: String,
         /// The provider of the marker.
         provider: String,
-        /// The marker.
+        /// Name of the marker within its provider.
         name: String,
     },
     /// The begin of a function of the kernel: `kprobe:vfs_read`.

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadState, UserWord, WakerId};
+use super::{
+    AllocatedObject, Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadContext, ThreadState,
+    UserWord, WakerId,
+};
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,6 +53,15 @@ pub struct Count {
     pub longest_ns: u64,
 }
 
+/// A distinct stack of a window, and how many samples have it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountedStack {
+    /// The stack.
+    pub stack: Stack,
+    /// Its count in the window.
+    pub count: Count,
+}
+
 /// A distinct stack of a window, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
@@ -74,6 +86,10 @@ pub struct Stack {
     pub lock: Option<Lock>,
     /// Of a wait: the stack that ended it. Of such a stack: its own id.
     pub waker: Option<WakerId>,
+    /// The object of an allocation.
+    pub object: Option<AllocatedObject>,
+    /// The trace that the thread worked for.
+    pub context: ThreadContext,
 }
 
 impl Stack {

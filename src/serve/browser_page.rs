@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderName, HeaderValue};
 use serde::Serialize;
 
-use super::response::{HttpResponse, answer, say};
+use super::response::{HttpResponse, full_response, text_response};
 use crate::output::page;
 
 /// What the page's script must know about the server.
@@ -40,9 +40,10 @@ static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
 pub(crate) fn respond(server: &PageServer) -> HttpResponse {
     let made = serde_json::to_string(&serde_json::json!({ "live": server }));
     let (Ok(settings), Some(policy)) = (made, &*POLICY) else {
-        return say(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made");
+        return text_response(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made");
     };
-    let mut response = answer(StatusCode::OK, "text/html; charset=utf-8", page::shell(&settings).into());
+    let mut response =
+        full_response(StatusCode::OK, "text/html; charset=utf-8", page::shell(&settings).into());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, policy.clone());
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -27,28 +27,28 @@ const CONNECTION_LASTS: Duration = Duration::from_secs(900);
 /// Bytes that the kernel keeps for a client that does not read. Linux doubles the number.
 const SEND_BUFFER: usize = 128 << 10;
 
-/// Answers requests.
-pub(crate) trait Site: Send + Sync + 'static {
+/// A server's content: it answers the requests of all connections.
+pub(crate) trait RequestHandler: Send + Sync + 'static {
     /// `hang_up` closes the connection of the request.
     fn respond(
         &self,
         request: &Request<Incoming>,
-        hang_up: &HangUp,
+        hang_up: &ConnectionCloser,
     ) -> impl Future<Output = HttpResponse> + Send;
 }
 
 /// Closes a connection, also if the client does not read what was sent.
 #[derive(Clone, Default)]
-pub(crate) struct HangUp(Arc<Notify>);
+pub(crate) struct ConnectionCloser(Arc<Notify>);
 
-impl HangUp {
+impl ConnectionCloser {
     pub(crate) fn now(&self) {
         self.0.notify_one();
     }
 }
 
 /// Accepts connections and serves each in its own task, at most [`MAX_CONNECTIONS`] at a time; never returns.
-pub(crate) async fn serve(listener: Listener, site: Arc<impl Site>) {
+pub(crate) async fn serve(listener: Listener, site: Arc<impl RequestHandler>) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -59,12 +59,12 @@ pub(crate) async fn serve(listener: Listener, site: Arc<impl Site>) {
                 Ok((stream, _)) => {
                     // An error is ignored: the kernel's own limit holds then.
                     _ = set_socket_send_buffer_size(&stream, SEND_BUFFER);
-                    tokio::spawn(converse(stream, site, permit));
+                    tokio::spawn(serve_connection(stream, site, permit));
                 }
                 Err(error) => pause_accepting(&error).await,
             },
             Listener::Unix(unix) => match unix.accept().await {
-                Ok((stream, _)) => _ = tokio::spawn(converse(stream, site, permit)),
+                Ok((stream, _)) => _ = tokio::spawn(serve_connection(stream, site, permit)),
                 Err(error) => pause_accepting(&error).await,
             },
         }
@@ -77,12 +77,12 @@ async fn pause_accepting(error: &io::Error) {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn converse(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    site: Arc<impl Site>,
+    site: Arc<impl RequestHandler>,
     permit: OwnedSemaphorePermit,
 ) {
-    let hang_up = HangUp::default();
+    let hang_up = ConnectionCloser::default();
     let closes = hang_up.clone();
     let answer = service_fn(move |request: Request<Incoming>| {
         let (site, hang_up) = (Arc::clone(&site), hang_up.clone());

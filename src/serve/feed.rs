@@ -11,8 +11,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::connection::HangUp;
-use super::response::{HttpResponse, say, with_body};
+use super::connection::ConnectionCloser;
+use super::response::{HttpResponse, text_response, with_body};
 
 /// Maximum number of clients; more are refused.
 pub(crate) const MAX_CLIENTS: usize = 8;
@@ -22,7 +22,7 @@ const WAITING: usize = 8;
 /// Numbers about the clients of a live feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedStats {
-    /// Clients now.
+    /// Number of connected clients; at most eight.
     pub clients: usize,
     /// Clients that were refused because there were eight already.
     pub refused: u64,
@@ -57,9 +57,9 @@ pub(crate) fn event(change: FeedChange, id: u64, document: &[u8]) -> Bytes {
     [head.as_bytes(), document, b"\n\n"].concat().into()
 }
 
-struct Client {
+struct FeedClient {
     queue: Sender<Bytes>,
-    hang_up: HangUp,
+    connection: ConnectionCloser,
 }
 
 pub(crate) struct Feed {
@@ -69,7 +69,7 @@ pub(crate) struct Feed {
 
 #[derive(Default)]
 struct Clients {
-    list: Vec<Client>,
+    list: Vec<FeedClient>,
     refused: u64,
     slow: u64,
 }
@@ -92,14 +92,14 @@ impl Feed {
     }
 
     /// Adds a client, which gets all events from now on. `None` if there are [`MAX_CLIENTS`].
-    pub(crate) fn join(&self, hang_up: &HangUp) -> Option<LiveBody> {
+    pub(crate) fn join(&self, connection: &ConnectionCloser) -> Option<LiveBody> {
         let mut clients = self.clients();
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             clients.refused += 1;
             return None;
         };
         let (queue, events) = channel(WAITING);
-        clients.list.push(Client { queue, hang_up: hang_up.clone() });
+        clients.list.push(FeedClient { queue, connection: connection.clone() });
         Some(LiveBody { first: None, events, _place: place })
     }
 
@@ -112,7 +112,7 @@ impl Feed {
             Err(TrySendError::Closed(_)) => false,
             Err(TrySendError::Full(_)) => {
                 log::info!("HTTP: a live page is disconnected: it did not read {WAITING} events");
-                client.hang_up.now();
+                client.connection.now();
                 slow += 1;
                 false
             }
@@ -120,16 +120,16 @@ impl Feed {
         clients.slow += slow;
     }
 
-    /// No event follows: each client's response ends behind the events that wait for the client.
+    /// Closes the feed: each client's response ends after the client's queued events.
     pub(crate) fn end(&self) {
         self.clients().list.clear();
     }
 }
 
-/// The response for a client that has no place.
-pub(crate) fn no_place() -> HttpResponse {
+/// The response to a client beyond the limit.
+pub(crate) fn too_many_clients() -> HttpResponse {
     let why = format!("{MAX_CLIENTS} live pages are open, which is the limit; try again later");
-    say(StatusCode::SERVICE_UNAVAILABLE, &why)
+    text_response(StatusCode::SERVICE_UNAVAILABLE, &why)
 }
 
 /// The body of a response that gets the events of a feed.
@@ -177,9 +177,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let feed = Feed::default();
-            let hang_up = HangUp::default();
-            let silent = feed.join(&hang_up).unwrap();
-            let mut reader = feed.join(&HangUp::default()).unwrap();
+            let connection = ConnectionCloser::default();
+            let silent = feed.join(&connection).unwrap();
+            let mut reader = feed.join(&ConnectionCloser::default()).unwrap();
             let all = 2 * WAITING as u64;
             for id in 0..all {
                 feed.publish(&numbered(id));
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn one_client_too_many_is_refused() {
         let feed = Feed::default();
-        let join = || feed.join(&HangUp::default());
+        let join = || feed.join(&ConnectionCloser::default());
         let mut bodies: Vec<_> = (0..MAX_CLIENTS).map(|_| join().unwrap()).collect();
         assert!(join().is_none());
         assert_eq!(feed.stats(), FeedStats { clients: MAX_CLIENTS, refused: 1, slow: 0 });

@@ -1,24 +1,24 @@
-//! Who may read profiles: whoever has the token; without a token, programs of this host, but no web site that a browser of
-//! this host shows.
+//! Decides who may read profiles. With a token: clients that send it. Without a token: programs of this host, but no web
+//! site that a browser of this host shows.
 
 use std::path::{Path, PathBuf};
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::{StatusCode, Uri};
 
-use super::response::{HttpResponse, say};
+use super::response::{HttpResponse, text_response};
 use super::secret::secret;
 
 /// Browsers say by it which kind of page made a request.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-pub(crate) struct Guard {
+pub(crate) struct AccessCheck {
     token_file: Option<PathBuf>,
 }
 
-impl Guard {
-    pub(crate) fn new(token_file: Option<PathBuf>) -> Guard {
-        Guard { token_file }
+impl AccessCheck {
+    pub(crate) fn new(token_file: Option<PathBuf>) -> AccessCheck {
+        AccessCheck { token_file }
     }
 
     pub(crate) fn needs_token(&self) -> bool {
@@ -28,7 +28,7 @@ impl Guard {
     /// The refusal of a request for profiles, if it must not be answered.
     pub(crate) fn refuse(&self, headers: &HeaderMap) -> Option<HttpResponse> {
         let Some(file) = &self.token_file else {
-            return foreign(headers).map(|why| say(StatusCode::FORBIDDEN, why));
+            return foreign(headers).map(|why| text_response(StatusCode::FORBIDDEN, why));
         };
         refuse_token(file, headers)
     }
@@ -38,14 +38,14 @@ impl Guard {
 fn refuse_token(file: &Path, headers: &HeaderMap) -> Option<HttpResponse> {
     let Ok(token) = secret(file) else {
         log::warn!("HTTP: the token file cannot be read; all requests for profiles are refused");
-        return Some(say(StatusCode::FORBIDDEN, "there is no token that could be right"));
+        return Some(text_response(StatusCode::FORBIDDEN, "there is no token that could be right"));
     };
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.strip_prefix("Bearer "));
     if given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes())) {
         return None;
     }
-    let mut answer = say(StatusCode::UNAUTHORIZED, "this needs the token: Authorization: Bearer …");
+    let mut answer = text_response(StatusCode::UNAUTHORIZED, "this needs the token: Authorization: Bearer …");
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(answer)
 }
@@ -87,14 +87,14 @@ fn is_local_name(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn status(guard: &Guard, headers: &[(&str, &str)]) -> u16 {
+    fn status(guard: &AccessCheck, headers: &[(&str, &str)]) -> u16 {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         guard.refuse(&headers.collect()).map_or(200, |refusal| refusal.status().as_u16())
     }
 
     #[test]
     fn web_sites_are_refused_and_local_programs_are_not() {
-        let guard = Guard::new(None);
+        let guard = AccessCheck::new(None);
         for host in ["127.0.0.1:9919", "[::1]:9919", "localhost:9919", "localhost", "x", "10.0.0.7", ""] {
             assert_eq!(status(&guard, &[("host", host)]), 200, "{host}");
         }
@@ -122,7 +122,7 @@ mod tests {
     fn with_a_token_only_the_token_counts() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
-        let guard = Guard::new(Some(file.clone()));
+        let guard = AccessCheck::new(Some(file.clone()));
         let host = ("host", "profiles.example");
         assert_eq!(status(&guard, &[host, ("authorization", "Bearer right")]), 403, "no file");
         std::fs::write(&file, "right\n").unwrap();

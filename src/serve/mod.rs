@@ -12,8 +12,8 @@ pub mod run;
 mod secret;
 
 pub use address::Address;
-pub(crate) use connection::{HangUp, Site, serve};
+pub(crate) use connection::{ConnectionCloser, RequestHandler, serve};
 pub use feed::FeedStats;
-pub(crate) use guard::Guard;
+pub(crate) use guard::AccessCheck;
 pub(crate) use listener::Listener;
 pub(crate) use secret::secret;

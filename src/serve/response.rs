@@ -16,11 +16,11 @@ const POLICY: &str =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts";
 
 /// A response with one sentence as plain text.
-pub(crate) fn say(status: StatusCode, text: &str) -> HttpResponse {
-    answer(status, "text/plain; charset=utf-8", format!("{text}\n").into())
+pub(crate) fn text_response(status: StatusCode, text: &str) -> HttpResponse {
+    full_response(status, "text/plain; charset=utf-8", format!("{text}\n").into())
 }
 
-pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse {
+pub(crate) fn full_response(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse {
     with_body(status, kind, Full::new(body))
 }
 

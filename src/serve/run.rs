@@ -13,11 +13,11 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::browser_page::{self, PageServer, ServedBy};
-use super::connection::{HangUp, Site, serve};
-use super::feed::{Feed, FeedChange, event, no_place};
-use super::guard::Guard;
+use super::connection::{ConnectionCloser, RequestHandler, serve};
+use super::feed::{Feed, FeedChange, event, too_many_clients};
+use super::guard::AccessCheck;
 use super::listener::Listener;
-use super::response::{HttpResponse, say};
+use super::response::{HttpResponse, text_response};
 use super::{Address, FeedStats};
 use crate::output::{Look, page};
 use crate::profile::{Profile, ProfileView};
@@ -32,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Where to listen.
+    /// TCP address or Unix socket to listen on; port 0 takes a free one.
     pub address: Address,
     /// The file with the token that requests for profiles need.
     pub token_file: Option<PathBuf>,
@@ -46,12 +46,12 @@ pub struct ServeConfig {
 pub struct RunServer {
     address: Address,
     site: Arc<RunSite>,
-    news: Sender<News>,
+    news: Sender<PageMessage>,
     /// Samples for which the queue had no room.
     pending: Option<Box<Profile>>,
 }
 
-enum News {
+enum PageMessage {
     Fresh(Box<Profile>),
     /// The packed document of the whole run.
     End(Vec<u8>),
@@ -70,7 +70,7 @@ impl RunServer {
         let look = Look { title: Some(config.title), ..Look::default() };
         let site = Arc::new(RunSite {
             feed: Feed::default(),
-            guard: Guard::new(config.token_file),
+            guard: AccessCheck::new(config.token_file),
             events: config.events,
             look,
             so_far: Mutex::default(),
@@ -102,7 +102,8 @@ impl RunServer {
             }
             None => Box::new(fresh),
         };
-        if let Err(TrySendError::Full(News::Fresh(all))) = self.news.try_send(News::Fresh(all)) {
+        if let Err(TrySendError::Full(PageMessage::Fresh(all))) = self.news.try_send(PageMessage::Fresh(all))
+        {
             self.pending = Some(all);
         }
     }
@@ -113,7 +114,7 @@ impl RunServer {
     /// The profile cannot be encoded.
     pub fn end(&mut self, views: &[ProfileView<'_>], look: &Look) -> anyhow::Result<()> {
         let document = page::packed(views, look)?;
-        self.news.blocking_send(News::End(document)).context("the thread of --serve has ended")
+        self.news.blocking_send(PageMessage::End(document)).context("the thread of --serve has ended")
     }
 
     /// Waits until the pages that are open have the whole run, at most two seconds.
@@ -133,13 +134,13 @@ impl RunServer {
 }
 
 /// Serves until the other end of the queue is dropped.
-fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut news: Receiver<News>) {
+fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut news: Receiver<PageMessage>) {
     runtime.block_on(async {
         tokio::spawn(serve(listener, Arc::clone(site)));
         while let Some(news) = news.recv().await {
             match news {
-                News::Fresh(profile) => site.add(&profile),
-                News::End(document) => site.end(&document),
+                PageMessage::Fresh(profile) => site.add(&profile),
+                PageMessage::End(document) => site.end(&document),
             }
         }
     });
@@ -147,14 +148,14 @@ fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut news: Rec
 
 struct RunSite {
     feed: Feed,
-    guard: Guard,
+    guard: AccessCheck,
     events: Vec<Event>,
     look: Look,
-    so_far: Mutex<SoFar>,
+    so_far: Mutex<CumulativeProfile>,
 }
 
 #[derive(Default)]
-struct SoFar {
+struct CumulativeProfile {
     profile: Profile,
     /// The number of the last increment.
     id: u64,
@@ -165,7 +166,7 @@ struct SoFar {
 }
 
 impl RunSite {
-    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+    fn so_far(&self) -> MutexGuard<'_, CumulativeProfile> {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,14 +193,15 @@ impl RunSite {
         let mut so_far = self.so_far();
         let event = event(FeedChange::End, so_far.id + 1, document);
         // The memory is not needed any more.
-        *so_far = SoFar { id: so_far.id + 1, end: Some(event.clone()), ..SoFar::default() };
+        *so_far =
+            CumulativeProfile { id: so_far.id + 1, end: Some(event.clone()), ..CumulativeProfile::default() };
         self.feed.publish(&event);
         self.feed.end();
     }
 
-    fn live(&self, hang_up: &HangUp) -> HttpResponse {
+    fn live(&self, hang_up: &ConnectionCloser) -> HttpResponse {
         let mut so_far = self.so_far();
-        let Some(body) = self.feed.join(hang_up) else { return no_place() };
+        let Some(body) = self.feed.join(hang_up) else { return too_many_clients() };
         if let Some(end) = &so_far.end {
             self.feed.end();
             return body.response(end.clone());
@@ -207,17 +209,17 @@ impl RunSite {
         if so_far.whole.is_none() {
             match self.packed(&so_far.profile) {
                 Ok(document) => so_far.whole = Some(event(FeedChange::Whole, so_far.id, &document)),
-                Err(error) => return say(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+                Err(error) => return text_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
             }
         }
         body.response(so_far.whole.clone().unwrap_or_default())
     }
 }
 
-impl Site for RunSite {
-    async fn respond(&self, request: &Request<Incoming>, hang_up: &HangUp) -> HttpResponse {
+impl RequestHandler for RunSite {
+    async fn respond(&self, request: &Request<Incoming>, hang_up: &ConnectionCloser) -> HttpResponse {
         if request.method() != Method::GET {
-            return say(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
+            return text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
         }
         match request.uri().path() {
             "/" => browser_page::respond(&PageServer {
@@ -226,7 +228,7 @@ impl Site for RunSite {
                 token: self.guard.needs_token(),
             }),
             "/live" => self.guard.refuse(request.headers()).unwrap_or_else(|| self.live(hang_up)),
-            _ => say(StatusCode::NOT_FOUND, "here are / and /live"),
+            _ => text_response(StatusCode::NOT_FOUND, "here are / and /live"),
         }
     }
 }

@@ -5,22 +5,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::fresh::Fresh;
 use super::idle::Idle;
-use super::part::RunPart;
-use super::probe_frames;
-use super::sampler::{Batch, Totals};
+use super::name_queue::{NameQueue, QueuedStack};
+use super::new_samples::NewSamples;
+use super::object_frame;
+use super::part::{FinishedPart, PartEnding, RunPart};
+use super::sampler::WindowBatch;
 use super::tally::EventTally;
-use super::waiting::{Queue, Waiting};
 use super::wakers::Wakers;
+use super::{long_waits, probe_frames};
 use crate::capture::{Counted, Window};
 use crate::process::comm::{self, MAX_KERNEL, fold_numbers};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::{Sample, Weight};
 use crate::profile::{Frame, Kind, Labels, Profile};
-use crate::sample::{Count, Event, MonoNs, ProcessId, Stack, StackKey, ThreadState, UserWord};
-use crate::symbolize::{CHUNK, Named};
+use crate::sample::{Count, Event, MonoNs, ProcessId, SpanContext, Stack, StackKey, ThreadState, UserWord};
+use crate::symbolize::{CHUNK, NamedStack};
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,12 +36,22 @@ pub(super) struct StackDisplay {
     pub(super) first: Event,
 }
 
-/// The key of stacks with the same process and thread frames and labels: process identity, tid, comm, cgroup, state.
-type Owner = ((u32, u64, u32), u32, u64, u64, ThreadState);
+/// The key of stacks with the same process and thread frames and labels.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct StackOwner {
+    process: ProcessId,
+    tid: u32,
+    comm: u64,
+    cgroup: u64,
+    state: ThreadState,
+    span: Option<SpanContext>,
+}
 
-fn owner(stack: &Stack) -> Owner {
-    let StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, state, .. } = stack.key;
-    ((tgid, start, exec), tid, comm, cgroup, state)
+impl StackOwner {
+    fn of(stack: &Stack) -> StackOwner {
+        let StackKey { process, tid, comm, cgroup, state, .. } = stack.key;
+        StackOwner { process, tid, comm, cgroup, state, span: stack.context.span() }
+    }
 }
 
 fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
@@ -51,8 +62,8 @@ fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
 }
 
 /// The labels of an owner's stacks.
-struct Shown {
-    owner: Owner,
+struct ShownOwner {
+    owner: StackOwner,
     waits: bool,
     labels: LabelsId,
     /// The thread's name may be truncated.
@@ -86,8 +97,8 @@ impl OwnerNames {
 
 /// The stack that was added last. The next stack reuses the frames that both have in common.
 #[derive(Default)]
-struct Last {
-    shown: Option<Shown>,
+struct LastStack {
+    shown: Option<ShownOwner>,
     frames: Vec<Arc<Frame>>,
     /// How many of `path`'s first elements are frames of process and thread.
     roots: usize,
@@ -95,14 +106,14 @@ struct Last {
     path: Vec<FrameId>,
 }
 
-impl Last {
-    fn replace(&mut self, named: Named) {
+impl LastStack {
+    fn replace(&mut self, named: NamedStack) {
         self.path.truncate(self.roots + named.same);
         named.replace(&mut self.frames);
     }
 
     /// Replaces the frames of process and thread.
-    fn show(&mut self, roots: Vec<FrameId>, shown: Shown) {
+    fn show(&mut self, roots: Vec<FrameId>, shown: ShownOwner) {
         let before = std::mem::replace(&mut self.roots, roots.len());
         self.path.splice(..before, roots);
         self.shown = Some(shown);
@@ -119,10 +130,10 @@ pub(super) struct Aggregator {
     cut_names: u64,
     /// Waits whose time was not measured.
     untimed: u64,
-    waiting: Queue,
+    name_queue: NameQueue,
     wakers: Wakers,
     /// Samples that were added since they were last taken; only if somebody watches the session.
-    fresh: Option<Fresh>,
+    fresh: Option<NewSamples>,
     /// When the last two windows ended, in time order.
     ends: [MonoNs; 2],
 }
@@ -135,7 +146,7 @@ impl Aggregator {
             view,
             cut_names: 0,
             untimed: 0,
-            waiting: Queue::default(),
+            name_queue: NameQueue::default(),
             wakers: Wakers::default(),
             fresh: None,
             ends: [MonoNs::default(); 2],
@@ -144,7 +155,7 @@ impl Aggregator {
 
     /// Also notes the samples for [`Aggregator::take_fresh`]. The session must have one part.
     pub(super) fn with_fresh_samples(self) -> Aggregator {
-        Aggregator { fresh: Some(Fresh::default()), ..self }
+        Aggregator { fresh: Some(NewSamples::default()), ..self }
     }
 
     /// The samples that were added since the last call, with their accounts.
@@ -161,13 +172,13 @@ impl Aggregator {
         samples.into_iter().find(|samples| *samples > 0).unwrap_or(0)
     }
 
-    /// The oldest part that is over, if none of its stacks waits any more, and the totals at its end.
-    pub(super) fn take_part(&mut self) -> Option<(RunPart, Totals)> {
-        let (last, totals) = self.parts.front()?.end.clone()?;
-        if self.waiting.reaches_back_to(last) {
+    /// The oldest part that is over, if none of its stacks waits any more.
+    pub(super) fn take_part(&mut self) -> Option<FinishedPart> {
+        let PartEnding { window, totals } = self.parts.front()?.end.clone()?;
+        if self.name_queue.reaches_back_to(window) {
             return None;
         }
-        Some((self.parts.pop_front()?, totals))
+        Some(FinishedPart { part: self.parts.pop_front()?, totals })
     }
 
     /// Ticks of threads whose names may be truncated.
@@ -181,8 +192,8 @@ impl Aggregator {
     }
 
     /// Adds a window after all stages have seen its stacks.
-    pub(super) fn window(&mut self, world: &mut World, batch: Batch) {
-        let Batch { window: counted, events, end, totals, program: _ } = batch;
+    pub(super) fn window(&mut self, world: &mut World, batch: WindowBatch) {
+        let WindowBatch { window: counted, events, end, totals, program: _ } = batch;
         let number = world.window;
         let (began, stacks) = (Instant::now(), counted.stacks.len());
         let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
@@ -193,23 +204,23 @@ impl Aggregator {
             self.part(number).note_end(number, before, end);
         }
         world.symbolizer.follow_kernel();
-        let (late, now) = self.waiting.late_and_ready(number, counted.stacks, &world.readiness);
+        let (late, now) = self.name_queue.partition_by_readiness(number, counted.stacks, &world.readiness);
         self.resolve(world, now);
-        let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|(last, _)| *last);
-        let due = self.waiting.take_due(number, over, &world.readiness);
+        let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|end| end.window);
+        let due = self.name_queue.take_due(number, over, &world.readiness);
         self.resolve_each(world, due);
         world.symbolizer.prefetch_interpreted(late.iter().map(|one| &one.stack));
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
-            part.end = Some((number, totals));
+            part.end = Some(PartEnding { window: number, totals });
             self.parts.push_back(RunPart::new(self.view.first));
         }
-        self.waiting.add(late);
+        self.name_queue.add(late);
         self.wakers.forget_old(number);
-        let oldest = self.waiting.oldest().unwrap_or(end);
+        let oldest = self.name_queue.oldest().unwrap_or(end);
         world.processes.retire(oldest.min(self.ends[0]));
         world.symbolizer.evict_unused(&world.processes);
         self.ends = [self.ends[1], end];
-        world.waiting = self.waiting.processes();
+        world.awaiting_names = self.name_queue.processes();
         world.window += 1;
         log::debug!(
             "window {number}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
@@ -221,26 +232,28 @@ impl Aggregator {
     /// Adds a window's counts to its part.
     fn count(&mut self, number: u64, counted: &Window) {
         let RunPart { tally, most_stacks, .. } = self.part(number);
-        for Counted { event, frameless, counters, kept, waited } in &counted.events {
+        for Counted { event, frameless, misfiled, counters, kept, waited, allocated } in &counted.events {
             let tally = tally.of(*event);
             tally.waits.times.add(waited);
+            tally.allocated.add(allocated);
             tally.counters.add(counters);
-            tally.kept += kept - frameless + counters.idle;
+            tally.kept += kept - frameless - misfiled + counters.idle;
             tally.idle += counters.idle;
             tally.frameless += frameless;
+            tally.misfiled += misfiled;
         }
         *most_stacks = counted.stacks.len().max(*most_stacks);
     }
 
     /// Symbolizes all stacks that still wait.
     pub(super) fn finish(&mut self, world: &mut World) {
-        let waiting = self.waiting.take_all();
+        let waiting = self.name_queue.take_all();
         self.resolve_each(world, waiting);
     }
 
     /// Symbolizes stacks of any windows.
-    fn resolve_each(&mut self, world: &mut World, waiting: Vec<Waiting>) {
-        let mut by_part: BTreeMap<usize, Vec<Waiting>> = BTreeMap::new();
+    fn resolve_each(&mut self, world: &mut World, waiting: Vec<QueuedStack>) {
+        let mut by_part: BTreeMap<usize, Vec<QueuedStack>> = BTreeMap::new();
         for one in waiting {
             by_part.entry(self.part_at(one.window)).or_default().push(one);
         }
@@ -251,7 +264,7 @@ impl Aggregator {
 
     /// The index of the part that has `window`.
     fn part_at(&self, window: u64) -> usize {
-        let over = |part: &RunPart| part.end.as_ref().is_some_and(|(last, _)| *last < window);
+        let over = |part: &RunPart| part.end.as_ref().is_some_and(|end| end.window < window);
         self.parts.iter().take_while(|part| over(part)).count()
     }
 
@@ -265,22 +278,22 @@ impl Aggregator {
     }
 
     /// Symbolizes stacks of one part and adds them to it, each in its own window.
-    fn resolve(&mut self, world: &mut World, counted: Vec<Waiting>) {
+    fn resolve(&mut self, world: &mut World, counted: Vec<QueuedStack>) {
         // Waits refer to the stacks that ended them.
         let (wakers, others): (Vec<_>, Vec<_>) = counted.into_iter().partition(|one| one.stack.is_waker());
         self.resolve_all(world, wakers);
         self.resolve_all(world, others);
     }
 
-    fn resolve_all(&mut self, world: &mut World, mut counted: Vec<Waiting>) {
+    fn resolve_all(&mut self, world: &mut World, mut counted: Vec<QueuedStack>) {
         // Sorted, neighbours share most of their frames, so that each lookup serves several stacks.
-        counted.sort_unstable_by(|Waiting { stack: a, .. }, Waiting { stack: b, .. }| {
-            owner(a).cmp(&owner(b)).then_with(|| root_first(a).cmp(root_first(b)))
+        counted.sort_unstable_by(|QueuedStack { stack: a, .. }, QueuedStack { stack: b, .. }| {
+            StackOwner::of(a).cmp(&StackOwner::of(b)).then_with(|| root_first(a).cmp(root_first(b)))
         });
         let counts: Vec<_> = counted.iter().map(|one| (one.window, one.count)).collect();
         let stacks: Vec<Stack> = counted.into_iter().map(|one| one.stack).collect();
         // Valid within this call: process names do not change meanwhile.
-        let mut last = Last::default();
+        let mut last = LastStack::default();
         // In chunks, because the frames of all stacks of a window would take much memory.
         for (stacks, counts) in stacks.chunks(CHUNK).zip(counts.chunks(CHUNK)) {
             let named = world.symbolizer.symbolize(stacks, &mut world.processes);
@@ -292,7 +305,7 @@ impl Aggregator {
     }
 
     /// Adds a stack whose frames are in `last`.
-    fn add(&mut self, world: &mut World, stack: &Stack, count: Count, last: &mut Last, window: u64) {
+    fn add(&mut self, world: &mut World, stack: &Stack, count: Count, last: &mut LastStack, window: u64) {
         let event = stack.key.event;
         if let Some(waker) = stack.waker.filter(|_| stack.is_waker()) {
             let roots = self.owner_names(world, stack, false).roots(stack.key.tid);
@@ -318,23 +331,34 @@ impl Aggregator {
         }
         self.part(window).note(stack, count, &last.frames);
         let (labels, cut) = match &last.shown {
-            Some(shown) if (shown.owner, shown.waits) == (owner(stack), waits) => (shown.labels, shown.cut),
+            Some(shown) if shown.owner == StackOwner::of(stack) && shown.waits == waits => {
+                (shown.labels, shown.cut)
+            }
             _ => self.show(world, stack, waits, last, window),
         };
         self.cut_names += if cut { count.ticks } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let above = self.wakers.above(stack);
-        let profile = &mut self.part(window).profile;
-        let own = probe_frames::at_leaf(event, &last.frames);
-        let shown = last.frames.len() - wait.as_ref().map_or(own, |wait| wait.cut);
+        let part = self.part(window);
+        if stack.context.span().is_some() && part.profile.labels(labels).span.is_none() {
+            part.spans_left_out += count.ticks;
+        }
+        let profile = &mut part.profile;
+        let object = object_frame::of(stack);
+        let cut = match (&wait, &object) {
+            (Some(wait), _) => wait.cut,
+            (None, Some(_)) => object_frame::jvm_frames(&last.frames),
+            (None, None) => probe_frames::at_leaf(event, &last.frames),
+        };
+        let shown = last.frames.len() - cut;
         let known = last.path.len() - last.roots;
         let new = last.frames[..shown].iter().skip(known);
         last.path.extend(new.map(|frame| profile.intern_frame(frame)));
         let path = &last.path[..last.roots + shown];
-        let node = match wait {
+        let leaf = wait.map(|wait| wait.leaf(stack.key.state)).or(object).map(Arc::new);
+        let node = match leaf {
             None => profile.stack_of(path),
-            Some(wait) => {
-                let leaf = Arc::new(wait.leaf(stack.key.state));
+            Some(leaf) => {
                 let mut path = path.to_vec();
                 for frame in std::iter::once(leaf).chain(above) {
                     path.push(profile.intern_frame(&frame));
@@ -343,9 +367,12 @@ impl Aggregator {
             }
         };
         let weight = Weight { count: count.ticks, value: count.weight };
-        profile.add_in(second, node, labels, event, weight);
-        if let Some(fresh) = &mut self.fresh {
-            fresh.note(Sample { leaf: node, labels, event, second, weight });
+        let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
+        for (second, weight) in long_waits::parts(weight, seconds) {
+            self.part(window).profile.add_in(second, node, labels, event, weight);
+            if let Some(fresh) = &mut self.fresh {
+                fresh.note(Sample { leaf: node, labels, event, second, weight });
+            }
         }
     }
 
@@ -355,10 +382,11 @@ impl Aggregator {
         world: &mut World,
         stack: &Stack,
         waits: bool,
-        last: &mut Last,
+        last: &mut LastStack,
         window: u64,
     ) -> (LabelsId, bool) {
         let id = stack.key.process;
+        let span = self.part(window).admit_span(stack);
         let names = self.owner_names(world, stack, waits);
         let root = names.roots(stack.key.tid);
         let OwnerNames { process, thread, cut, .. } = names;
@@ -370,11 +398,13 @@ impl Aggregator {
             cgroup: stack.key.cgroup,
             container: if id.is_idle() { None } else { world.containers.of(stack.key.cgroup) },
             state: stack.key.state,
+            span,
+            resource: world.resources.get(&id).map(Arc::clone),
         };
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         let labels = profile.intern_labels(&labels);
-        last.show(roots, Shown { owner: owner(stack), waits, labels, cut });
+        last.show(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
         (labels, cut)
     }
 

@@ -13,7 +13,7 @@ use crate::unwind::Usage;
 use crate::world::ChildStats;
 
 /// After this time caches are full and the names of most programs are known.
-const SETTLED: Duration = Duration::from_secs(10);
+const WARM_UP: Duration = Duration::from_secs(10);
 
 /// The whole cost until now.
 pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, tables: Usage) -> Cost {
@@ -26,7 +26,7 @@ pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, table
 
 /// CPU time until now.
 fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Cost {
-    let (broker_s, reaped_s) = cpu_seconds();
+    let CpuSeconds { own: broker_s, children: reaped_s } = cpu_seconds();
     let worker_s = (symbols.worker.cpu + symbols.java_worker.cpu).as_secs_f64();
     // Children that have ended, without symbol workers that were replaced: those are in `worker_s`.
     let ended_s = (reaped_s - (symbols.worker.past + symbols.java_worker.past).as_secs_f64()).max(0.0);
@@ -41,15 +41,15 @@ fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Co
 }
 
 /// Measures the cost of the steady state, while nothing begins or ends.
-pub(super) struct Steadiness {
+pub(super) struct SteadyMeter {
     begun: Instant,
     first: Option<(Instant, f64)>,
     last: Option<(Instant, f64)>,
 }
 
-impl Steadiness {
-    pub(super) fn begin() -> Steadiness {
-        Steadiness { begun: Instant::now(), first: None, last: None }
+impl SteadyMeter {
+    pub(super) fn begin() -> SteadyMeter {
+        SteadyMeter { begun: Instant::now(), first: None, last: None }
     }
 
     /// A window has come. `busy`: a stage is still beginning with a process. `last`: the window ends a part.
@@ -60,7 +60,7 @@ impl Steadiness {
         program: Option<RunStats>,
         children: impl FnOnce() -> ChildStats,
     ) {
-        let begins = self.first.is_none() && !busy && self.begun.elapsed() >= SETTLED;
+        let begins = self.first.is_none() && !busy && self.begun.elapsed() >= WARM_UP;
         if begins || (last && self.first.is_some()) {
             let ChildStats { symbols, openers } = children();
             let spent = Some((Instant::now(), times(program, &symbols, openers).cpu_s()));
@@ -79,10 +79,15 @@ impl Steadiness {
 }
 
 /// CPU seconds of this process, and of its children that have ended and were waited for.
-fn cpu_seconds() -> (f64, f64) {
+struct CpuSeconds {
+    own: f64,
+    children: f64,
+}
+
+fn cpu_seconds() -> CpuSeconds {
     let stat = procfs::stat(std::process::id()).unwrap_or_default();
     let seconds = |ticks| procfs::clock_ticks(ticks).as_secs_f64();
-    (seconds(stat.cpu_ticks), seconds(stat.children_cpu_ticks))
+    CpuSeconds { own: seconds(stat.cpu_ticks), children: seconds(stat.children_cpu_ticks) }
 }
 
 /// The highest resident memory of this process, bytes.

@@ -2,19 +2,18 @@
 //! own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::fs::fstat;
 
 use crate::capture::FunctionPlace;
 use crate::failure::Failure;
 use crate::plan::{Settings, Target};
 use crate::process::file::Unopened;
+use crate::process::inode_traits::InodeTraits;
 use crate::process::opener;
-use crate::process::root::{OpenRefusal, TargetRoot};
+use crate::process::root::{OpenRefusal, ProcessRoot};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
@@ -67,7 +66,7 @@ fn roots_of(settings: &Settings, groups: &Groups) -> Vec<u32> {
     };
     let mut known = BTreeSet::new();
     let is_new =
-        |tgid: &u32| TargetRoot::of(*tgid).is_ok_and(|root| known.insert((root.mount_ns, root.identity)));
+        |tgid: &u32| ProcessRoot::of(*tgid).is_ok_and(|root| known.insert((root.mount_ns, root.identity)));
     tgids.into_iter().filter(is_new).take(MAX_ROOTS).collect()
 }
 
@@ -94,22 +93,9 @@ fn files(binary: &Path, tgids: &[u32], path: &str) -> Result<Vec<OwnedFd>, Strin
     if files.is_empty() { Err(refused) } else { Ok(files) }
 }
 
-/// What tells a file from others without its device.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct FileTraits {
-    inode: u64,
-    size: i64,
-    changed: (i64, u64),
-}
-
-/// Whether the file was not seen before. Containers of one image see one file through mounts (overlayfs) with a device
-/// each. The kernel places a probe in the file below these, and would run the program once for each probe. So the
-/// device does not count; a file below has the same inode number and times in all its mounts.
-fn is_another(file: &OwnedFd, known: &mut BTreeSet<FileTraits>) -> bool {
-    fstat(file.as_fd()).is_ok_and(|stat| {
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
-        known.insert(FileTraits { inode: stat.st_ino, size: stat.st_size, changed })
-    })
+/// Whether the file was not seen before.
+fn is_another(file: &OwnedFd, known: &mut BTreeSet<InodeTraits>) -> bool {
+    InodeTraits::of(file).is_ok_and(|traits| known.insert(traits))
 }
 
 fn sites(probe: &Probe, file: &OwnedFd) -> Result<Vec<ProbeSite>, NoProbeSite> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::capture::WaitMap;
+use crate::capture::IdleAddressMap;
 use crate::profile::Frame;
 use crate::sample::Stack;
 use crate::waits::{IdleRules, WaitView, WaitingThread};
@@ -39,14 +39,14 @@ const WAITS: &[&str] = &[
 pub(super) struct Idle {
     /// Idle stacks are in the profile (`--idle`).
     pub(super) shown: bool,
-    waits: WaitMap,
+    idle_addresses: IdleAddressMap,
     /// Which waiting threads are idle.
     rules: IdleRules,
 }
 
 impl Idle {
-    pub(super) fn new(waits: WaitMap, shown: bool, rules: IdleRules) -> Idle {
-        Idle { shown, waits, rules }
+    pub(super) fn new(idle_addresses: IdleAddressMap, shown: bool, rules: IdleRules) -> Idle {
+        Idle { shown, idle_addresses, rules }
     }
 
     /// How a stack of a wait is shown, whose frames are `frames`, root first.
@@ -66,7 +66,7 @@ impl Idle {
             return false;
         }
         if let Some(ip) = place_to_learn(self.shown, &stack.kernel, ticks)
-            && let Err(error) = self.waits.add(ip)
+            && let Err(error) = self.idle_addresses.add(ip)
         {
             log::debug!("idle: {error:#}");
         }

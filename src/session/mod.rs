@@ -2,13 +2,16 @@
 
 mod aggregator;
 mod cost;
-mod course;
-mod fresh;
 mod functions;
 mod idle;
 pub mod launch;
+mod long_waits;
+mod name_queue;
+mod new_samples;
+mod object_frame;
 mod outcome;
 mod part;
+mod part_assembler;
 mod probe_frames;
 mod progress;
 mod sampler;
@@ -19,7 +22,6 @@ mod supported;
 mod tally;
 mod targets_stage;
 mod wait_tally;
-mod waiting;
 mod wakers;
 
 use std::collections::BTreeMap;
@@ -37,19 +39,19 @@ use crate::targets::groups::Groups;
 use crate::waits::IdleRules;
 use crate::world::World;
 
-pub use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
+pub use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
 pub use crate::process::container::Node;
-pub use course::target as target_text;
-pub use outcome::{Outcome, Vitals};
+pub use outcome::{Outcome, ResourceUse};
+pub use part_assembler::target as target_text;
 pub use stop::at_signals;
 pub use tally::loss_reasons;
 
 use aggregator::{Aggregator, StackDisplay};
 use idle::Idle;
 use launch::Launched;
-use sampler::{Limits, News, Sampler};
-use stages::Stages;
-use supported::Supported;
+use sampler::{Limits, Sampler, SamplerMessage};
+use stages::{LoaderMaps, Stages};
+use supported::SupportedSettings;
 
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -94,7 +96,7 @@ fn sample(
     mut hand: impl FnMut(Outcome),
     mut fresh: Option<&mut dyn FnMut(Profile)>,
 ) -> anyhow::Result<()> {
-    let Supported { settings, warning } = Supported::of(settings)?;
+    let SupportedSettings { settings, warning } = SupportedSettings::of(settings)?;
     let settings = &settings;
     if let Some(warning) = &warning {
         log::warn!("{warning}");
@@ -120,13 +122,19 @@ fn sample(
         log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
-    let idle = Idle::new(ready.waits, settings.idle, IdleRules::new(&settings.idle_frames));
-    let world = World::look(settings, groups, launched.as_ref().map(Launched::pid))?;
+    let idle = Idle::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
+    let world = World::start(settings, groups, launched.as_ref().map(Launched::pid))?;
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;
     let aggregator =
         Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });
     let aggregator = if fresh.is_some() { aggregator.with_fresh_samples() } else { aggregator };
-    let mut stages = Stages::prepare(settings, control, world, ready.unwind, aggregator);
+    let maps = LoaderMaps {
+        unwind: ready.unwind,
+        contexts: ready.contexts,
+        allocations: ready.allocations,
+        launched: launched.as_ref().map(Launched::pid),
+    };
+    let mut stages = Stages::prepare(settings, control, world, maps, aggregator);
 
     let news = sampler.news.take().context("the sampler has no news")?;
     let descendants = match &settings.target {
@@ -148,8 +156,8 @@ fn sample(
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
         match news.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
-            Ok(News::Events(events)) => stages.events(&events),
-            Ok(News::Window(batch)) => {
+            Ok(SamplerMessage::Events(events)) => stages.events(&events),
+            Ok(SamplerMessage::Window(batch)) => {
                 stages.window(*batch, control);
                 if let Some(fresh) = &mut fresh {
                     fresh(stages.take_fresh());
@@ -189,6 +197,7 @@ fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) ->
         user: settings.user,
         kernel: settings.kernel,
         wakers: settings.wakers,
+        traces: settings.trace_context,
     };
     CaptureOptions {
         events: settings.events.clone(),

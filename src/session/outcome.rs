@@ -5,8 +5,13 @@ use std::time::Instant;
 
 use crate::profile::filter::Glob;
 use crate::profile::{Profile, ProfileView, RunReport};
+use crate::sample::TraceId;
 use crate::unwind::Usage;
 use crate::waits::WaitFilter;
+
+/// The warning if `-I` leaves nothing.
+const NOTHING_INCLUDED: &str =
+    "no stack has a frame that -I names; a pattern must match the whole name of a function: try -I '*NAME*'";
 
 /// The outcome of a session, or of a part of it.
 pub struct Outcome {
@@ -15,7 +20,7 @@ pub struct Outcome {
     /// The report; its costs are those since the start of the session.
     pub report: RunReport,
     /// The state of the session itself.
-    pub vitals: Vitals,
+    pub vitals: ResourceUse,
     /// When the session or part ended, by the monotonic clock.
     pub ended: Instant,
 }
@@ -31,12 +36,18 @@ impl Outcome {
             .collect()
     }
 
-    /// Removes samples by the names of their frames (see [`Profile::filter`]), and by state and reason (see
-    /// [`WaitFilter::apply`]). Afterwards accounts and unknown reasons count the remaining samples only. Stop reasons,
-    /// rows of JVMs and sums of waiting time still count all samples.
-    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob], waits: &WaitFilter) {
+    /// Removes samples by the names of their frames (see [`Profile::filter`]), by state and reason (see
+    /// [`WaitFilter::apply`]), and all but those of one trace. Afterwards accounts and unknown reasons count the remaining
+    /// samples only. Stop reasons, rows of JVMs and sums of waiting time and of traces still count all samples.
+    pub fn filter(&mut self, include: &[Glob], exclude: &[Glob], waits: &WaitFilter, trace: Option<TraceId>) {
+        let kept = |profile: &Profile| profile.views().iter().map(|view| view.accounts().kept).sum::<u64>();
+        let before = kept(&self.profile);
         self.profile.filter(include, exclude);
+        if !include.is_empty() && before > 0 && kept(&self.profile) == 0 {
+            self.report.warnings.push(NOTHING_INCLUDED.to_owned());
+        }
         waits.apply(&mut self.profile);
+        trace.into_iter().for_each(|trace| self.profile.keep_trace(trace));
         for of in std::iter::once(&mut self.report.first).chain(&mut self.report.others) {
             of.accounts = self.profile.accounts(of.event);
             of.unknown = self.profile.of_event(of.event).unknown();
@@ -46,7 +57,7 @@ impl Outcome {
 
 /// The state of a session at the end of a part.
 #[derive(Clone, Debug, Default)]
-pub struct Vitals {
+pub struct ResourceUse {
     /// Resident memory of this process and of its workers now, bytes.
     pub resident: u64,
     /// Native addresses in the cache of frames.

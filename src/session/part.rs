@@ -1,6 +1,6 @@
 //! A part of a session: the profile and the counts of consecutive windows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::sampler::Totals;
@@ -8,11 +8,13 @@ use super::tally::Tally;
 use crate::profile::kind::Origin;
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Module, Profile, UnknownReason};
-use crate::sample::{Count, Event, MonoNs, Stack, StopReason};
+use crate::sample::{Count, Event, MonoNs, SpanContext, Stack, StopReason};
 
 const SECOND: u64 = 1_000_000_000;
 /// The highest number of pairs of file and stop reason that are counted.
 const MAX_FILES: usize = 4096;
+/// The highest number of distinct spans in a profile. Each has labels of its own, some hundred bytes.
+const MAX_SPANS: usize = 1 << 17;
 
 /// The profile and the counts of consecutive windows.
 pub(super) struct RunPart {
@@ -22,11 +24,29 @@ pub(super) struct RunPart {
     first: Event,
     /// The highest number of stacks in a window, for the size of the count maps.
     pub(super) most_stacks: usize,
+    spans: HashSet<SpanContext>,
+    /// Samples whose spans were too many.
+    pub(super) spans_left_out: u64,
     /// Begin of the part and end of each of its windows; set only if the profile keeps seconds.
     begun: Option<MonoNs>,
     window_ends: BTreeMap<u64, MonoNs>,
-    /// The last window, and the totals at its end; `None` while the part is not over.
-    pub(super) end: Option<(u64, Totals)>,
+    /// `None` while the part is not over.
+    pub(super) end: Option<PartEnding>,
+}
+
+/// The end of a part.
+#[derive(Clone)]
+pub(super) struct PartEnding {
+    /// The last window.
+    pub(super) window: u64,
+    pub(super) totals: Totals,
+}
+
+/// A part whose stacks all have their names.
+pub(super) struct FinishedPart {
+    pub(super) part: RunPart,
+    /// The totals at the end of the part.
+    pub(super) totals: Totals,
 }
 
 impl RunPart {
@@ -36,6 +56,8 @@ impl RunPart {
             tally: Tally::default(),
             first,
             most_stacks: 0,
+            spans: HashSet::new(),
+            spans_left_out: 0,
             begun: None,
             window_ends: BTreeMap::new(),
             end: None,
@@ -44,7 +66,7 @@ impl RunPart {
 
     /// The number of the last window; 0 while the part is not over.
     pub(super) fn last_window(&self) -> u64 {
-        self.end.as_ref().map_or(0, |(last, _)| *last)
+        self.end.as_ref().map_or(0, |end| end.window)
     }
 
     /// A window has ended. `before`: the end of the window before, 0 if this is the first window.
@@ -62,11 +84,19 @@ impl RunPart {
         u16::try_from(middle.saturating_sub(begun.0) / SECOND).unwrap_or(u16::MAX)
     }
 
+    /// The span of a stack, if the profile has room for it.
+    pub(super) fn admit_span(&mut self, stack: &Stack) -> Option<SpanContext> {
+        let span = stack.context.span()?;
+        let has_room = self.spans.contains(&span) || self.spans.len() < MAX_SPANS;
+        has_room.then(|| self.spans.insert(span)).map(|_| span)
+    }
+
     /// Counts how unwinding stopped, and whether Java ran.
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let stop_reason = stop_reason(stack, frames);
         let tally = self.tally.of(stack.key.event);
         *tally.stop_reasons.entry(stop_reason).or_default() += count.ticks;
+        tally.traces.add(stack.context, count.ticks);
         if let Some(file) = stopped_in(stop_reason, frames) {
             let (rows, key) = (&mut tally.stopped_in, (file, stop_reason));
             if rows.len() < MAX_FILES || rows.contains_key(&key) {

@@ -14,7 +14,10 @@ use crate::capture::online::Online;
 use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
-use crate::capture::{Capture, CgroupMap, Elapsed, Member, RunStats, UnwindMemory, WaitMap, Window};
+use crate::capture::{
+    AllocationProbes, Capture, CgroupMap, ContextMap, ExpectedSamples, IdleAddressMap, Member, RunStats,
+    UnwindMemory, Window,
+};
 use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::sample::unit::Unit;
@@ -26,20 +29,20 @@ pub(super) const WINDOW: Duration = Duration::from_secs(1);
 /// How often the thread reads process events while nothing wakes it.
 const SIDEBAND_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay between a stack with unknown code and reading process events: a new program is still mapping its libraries.
-const SETTLING: Duration = Duration::from_millis(10);
+const MAPPING_DELAY: Duration = Duration::from_millis(10);
 /// Windows that may wait for the stages. If the stages are slower, windows become longer.
 const WAITING: usize = 8;
 /// Process events that are kept before the first sample.
 const MAX_EARLY: usize = 1 << 18;
 
 /// Messages from the thread, in time order.
-pub(super) enum News {
+pub(super) enum SamplerMessage {
     /// Process events within a window that is not over.
     Events(Vec<ProcessEvent>),
-    Window(Box<Batch>),
+    Window(Box<WindowBatch>),
 }
 
-pub(super) struct Batch {
+pub(super) struct WindowBatch {
     pub(super) window: Window,
     /// Process events up to the window's end that were not sent before, in time order.
     pub(super) events: Vec<ProcessEvent>,
@@ -76,7 +79,7 @@ pub(super) struct Totals {
 pub(super) struct EventTotals {
     pub(super) event: Event,
     /// The event's own count of the samples that there should have been.
-    pub(super) elapsed: Elapsed,
+    pub(super) elapsed: ExpectedSamples,
     /// What one sample stands for in the part that ends here, in the event's unit.
     pub(super) period: u64,
 }
@@ -90,30 +93,40 @@ impl Totals {
 
 pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<()>>,
-    go: SyncSender<Go>,
+    go: SyncSender<StartCommand>,
     control: Control,
     /// The channel closes when sampling has ended.
-    pub(super) news: Option<Receiver<News>>,
+    pub(super) news: Option<Receiver<SamplerMessage>>,
     /// The receiver sets this flag while it waits: process events then come at once, else with their window.
     pub(super) eager: Arc<AtomicBool>,
-    pub(super) ready: Option<Ready>,
+    pub(super) ready: Option<ProgramHandles>,
 }
 
 /// Handles of a loaded program through which other threads change it while it runs.
-pub(super) struct Ready {
+pub(super) struct ProgramHandles {
     pub(super) unwind: UnwindMemory,
     pub(super) cgroups: CgroupMap,
-    pub(super) waits: WaitMap,
+    pub(super) idle_addresses: IdleAddressMap,
+    /// The programs of each event of allocations.
+    pub(super) allocations: Vec<AllocationProbes>,
+    pub(super) contexts: ContextMap,
     /// Processes that the cgroup filter matches; empty if there is no cgroup filter.
     pub(super) members: Vec<Member>,
 }
 
-impl Ready {
-    fn of(program: &BpfProgram) -> anyhow::Result<Ready> {
-        Ok(Ready {
+impl ProgramHandles {
+    fn of(program: &BpfProgram) -> anyhow::Result<ProgramHandles> {
+        Ok(ProgramHandles {
             unwind: program.unwind_memory()?,
             cgroups: program.cgroups()?,
-            waits: program.waits()?,
+            idle_addresses: program.idle_addresses()?,
+            allocations: program
+                .events()
+                .iter()
+                .filter(|event| event.allocates())
+                .map(|event| program.allocation_probes(*event))
+                .collect::<anyhow::Result<_>>()?,
+            contexts: program.contexts()?,
             members: program.members()?,
         })
     }
@@ -127,7 +140,7 @@ pub(super) struct Limits {
 }
 
 /// The command to start sampling.
-struct Go {
+struct StartCommand {
     limits: Limits,
     /// Descendants of the chosen processes.
     descendants: Vec<u32>,
@@ -135,8 +148,8 @@ struct Go {
     begun: SyncSender<()>,
 }
 
-struct Sink {
-    send: SyncSender<News>,
+struct WindowSender {
+    send: SyncSender<SamplerMessage>,
     eager: Arc<AtomicBool>,
 }
 
@@ -151,13 +164,13 @@ impl Sampler {
         let (go, may_go) = mpsc::sync_channel(1);
         let (send, news) = mpsc::sync_channel(WAITING);
         let eager = Arc::new(AtomicBool::new(false));
-        let sink = Sink { send, eager: Arc::clone(&eager) };
-        let heard = control.clone();
+        let sink = WindowSender { send, eager: Arc::clone(&eager) };
+        let control_in_thread = control.clone();
         let thread = std::thread::Builder::new()
             .name("sampler".into())
             .spawn(move || {
-                let prepared =
-                    Run::prepare(&options).and_then(|run| Ok((Ready::of(run.capture.program())?, run)));
+                let prepared = Run::prepare(&options)
+                    .and_then(|run| Ok((ProgramHandles::of(run.capture.program())?, run)));
                 let (given, mut run) = match prepared {
                     Ok(prepared) => prepared,
                     Err(error) => {
@@ -167,11 +180,13 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let Some(Go { limits, descendants, begun }) = run.wait(&may_go) else { return Ok(()) };
+                let Some(StartCommand { limits, descendants, begun }) = run.wait(&may_go) else {
+                    return Ok(());
+                };
                 let early = std::mem::take(&mut run.events);
                 run.follow(|targets| targets.begin(&descendants, &early));
                 run.events = early;
-                run.sample(limits, &heard, &sink, &begun)
+                run.sample(limits, &control_in_thread, &sink, &begun)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
@@ -183,7 +198,7 @@ impl Sampler {
     /// later.
     pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
-        self.go.send(Go { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
+        self.go.send(StartCommand { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }
 
     /// Waits for the end. The caller must have read all messages, or dropped the receiver.
@@ -236,7 +251,7 @@ impl Run {
 
     /// Waits for the command to start and its limits; `None` if the sender is gone. Attaching to JVMs may take seconds.
     /// Meanwhile this reads the side-band, because its rings would overflow.
-    fn wait(&mut self, may_go: &Receiver<Go>) -> Option<Go> {
+    fn wait(&mut self, may_go: &Receiver<StartCommand>) -> Option<StartCommand> {
         loop {
             match may_go.recv_timeout(SIDEBAND_INTERVAL) {
                 Ok(go) => return Some(go),
@@ -255,7 +270,7 @@ impl Run {
         &mut self,
         limits: Limits,
         control: &Control,
-        sink: &Sink,
+        sink: &WindowSender,
         begun: &SyncSender<()>,
     ) -> anyhow::Result<()> {
         let begin = Instant::now();
@@ -274,7 +289,7 @@ impl Run {
         begin: Instant,
         limits: Limits,
         control: &Control,
-        sink: &Sink,
+        sink: &WindowSender,
     ) -> anyhow::Result<()> {
         let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
         let mut next = begin + WINDOW;
@@ -310,8 +325,8 @@ impl Run {
             self.wait_until(until, control)?;
             self.take_events();
             if !self.events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
-                let told = sink.send.try_send(News::Events(std::mem::take(&mut self.events)));
-                if let Err(TrySendError::Full(News::Events(back))) = told {
+                let sent = sink.send.try_send(SamplerMessage::Events(std::mem::take(&mut self.events)));
+                if let Err(TrySendError::Full(SamplerMessage::Events(back))) = sent {
                     self.events = back;
                 }
             }
@@ -320,7 +335,7 @@ impl Run {
     }
 
     /// After a failure: sends what was sampled before. Ticks that cannot be read any more count as missed.
-    fn close(&mut self, begin: Instant, sink: &Sink) {
+    fn close(&mut self, begin: Instant, sink: &WindowSender) {
         // The failure may be that of `stop` itself.
         let _ = self.capture.stop();
         if let Ok(totals) = self.totals(begin) {
@@ -330,23 +345,23 @@ impl Run {
     }
 
     /// Returns false if the receiver is gone.
-    fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &Sink) -> bool {
+    fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &WindowSender) -> bool {
         self.take_events();
         let program = self.capture.run_stats();
         let events = std::mem::take(&mut self.events);
-        let batch = Batch { window, events, end: MonoNs::now(), totals, program };
-        sink.send.send(News::Window(Box::new(batch))).is_ok()
+        let batch = WindowBatch { window, events, end: MonoNs::now(), totals, program };
+        sink.send.send(SamplerMessage::Window(Box::new(batch))).is_ok()
     }
 
     /// Waits for an event, a stop or the end of the window. Children of chosen processes must be known before their
     /// first tick, hence the shorter wait. Other new programs can wait until a stack has their code.
     fn wait_until(&self, until: Instant, control: &Control) -> anyhow::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        let wake = control.wake();
+        let wake = control.wake_event();
         let left = if self.follow_children || wake.is_none() { left.min(SIDEBAND_INTERVAL) } else { left };
         let others: Vec<BorrowedFd<'_>> = wake.into_iter().chain([self.sideband.as_fd()]).collect();
         if self.capture.wait(left, &others)? {
-            std::thread::sleep(SETTLING.min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(MAPPING_DELAY.min(until.saturating_duration_since(Instant::now())));
         }
         // Clears the readiness, which epoll reports once; the caller reads the rings in any case.
         self.sideband.wait(Duration::ZERO).context("waiting for events of processes")?;

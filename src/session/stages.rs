@@ -6,12 +6,14 @@ use jiff::Timestamp;
 
 use super::Outcome;
 use super::aggregator::Aggregator;
-use super::cost::Steadiness;
-use super::course::PartAssembler;
+use super::cost::SteadyMeter;
+use super::part::FinishedPart;
+use super::part_assembler::PartAssembler;
 use super::progress::Progress;
-use super::sampler::Batch;
+use super::sampler::WindowBatch;
 use super::targets_stage::TargetsStage;
-use crate::capture::UnwindMemory;
+use crate::allocators;
+use crate::capture::{AllocationProbes, ContextMap, UnwindMemory};
 use crate::limits::{Limit, ReachedLimits};
 use crate::loader::unwinding::Unwinding;
 use crate::plan::{Control, Settings};
@@ -19,17 +21,38 @@ use crate::process::ProcessEvent;
 use crate::profile::Profile;
 use crate::profile::samples::TimeSpan;
 use crate::runtime;
+use crate::sample::Event;
 use crate::sample::unit::Unit;
+use crate::trace::{ContextPlaces, ProcessContexts};
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
-/// All stages, in their order. First, who runs. Then runtimes, whose descriptions of JIT code the unwinder needs. Then
-/// unwinding: it loads unwind tables, and removes wrong frames from stacks that were unwound without them. Symbolizing
-/// comes last.
-fn in_order(settings: &Settings, control: &Control, unwinding: Box<dyn Stage>) -> Vec<Box<dyn Stage>> {
+/// All stages, in their order. First, who runs. Then allocations, if the user asks for them: a new program allocates from
+/// its first moment on. Then runtimes, whose descriptions of JIT code the unwinder needs. Then trace contexts, if the user
+/// asks for them: the stage looks at the processes that changed. Then what processes publish. Unwinding takes these processes from their list: it loads
+/// unwind tables, and removes wrong frames from stacks that were unwound without them. Symbolizing comes last.
+fn in_order(
+    settings: &Settings,
+    control: &Control,
+    allocations: Vec<Box<dyn Stage>>,
+    traces: Vec<Box<dyn Stage>>,
+    unwinding: Box<dyn Stage>,
+) -> Vec<Box<dyn Stage>> {
     let mut stages: Vec<Box<dyn Stage>> = vec![Box::new(TargetsStage)];
+    stages.extend(allocations);
     stages.extend(runtime::stages(settings, control));
+    stages.extend(traces);
     stages.push(unwinding);
     stages
+}
+
+/// What stages fill and attach of the BPF program.
+pub(super) struct LoaderMaps {
+    pub(super) unwind: UnwindMemory,
+    pub(super) contexts: ContextMap,
+    /// The programs of each event of allocations.
+    pub(super) allocations: Vec<AllocationProbes>,
+    /// The process that waits to execute the command.
+    pub(super) launched: Option<u32>,
 }
 
 /// The stages behind the sampler, while sampling goes on.
@@ -40,10 +63,9 @@ pub(super) struct Stages<'a> {
     aggregator: Aggregator,
     progress: Progress,
     course: PartAssembler,
-    steadiness: Steadiness,
+    steadiness: SteadyMeter,
     /// Limits of the whole session, also of processes that have ended.
     limits: ReachedLimits,
-    /// When sampling began.
     begun: Timestamp,
 }
 
@@ -53,11 +75,21 @@ impl<'a> Stages<'a> {
         settings: &'a Settings,
         control: &Control,
         mut world: World,
-        unwind: UnwindMemory,
+        maps: LoaderMaps,
         aggregator: Aggregator,
     ) -> Stages<'a> {
-        let unwinding = Unwinding::new(unwind, world.scope.clone());
-        let mut stages = in_order(settings, control, Box::new(unwinding));
+        let LoaderMaps { unwind, contexts, allocations, launched } = maps;
+        let unwinding = Box::new(Unwinding::new(unwind, world.scope.clone()));
+        let traces: Vec<Box<dyn Stage>> = match settings.trace_context {
+            true => vec![Box::new(ContextPlaces::new(contexts)), Box::new(ProcessContexts::new())],
+            false => Vec::new(),
+        };
+        let of_event = |probes: AllocationProbes| match probes.event() {
+            Event::NativeAlloc => allocators::stage(probes, launched),
+            _ => runtime::allocations(probes),
+        };
+        let allocations = allocations.into_iter().map(of_event).collect();
+        let mut stages = in_order(settings, control, allocations, traces, unwinding);
         stages.iter_mut().for_each(|stage| stage.on_prepare(&mut world, control));
         Stages {
             world,
@@ -65,7 +97,7 @@ impl<'a> Stages<'a> {
             aggregator,
             progress: Progress::new(settings.progress, settings.duration),
             course: PartAssembler::begin(),
-            steadiness: Steadiness::begin(),
+            steadiness: SteadyMeter::begin(),
             limits: ReachedLimits::default(),
             begun: Timestamp::now(),
             settings,
@@ -78,7 +110,7 @@ impl<'a> Stages<'a> {
 
     pub(super) fn begin(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
-        (self.course, self.steadiness) = (PartAssembler::begin(), Steadiness::begin());
+        (self.course, self.steadiness) = (PartAssembler::begin(), SteadyMeter::begin());
         self.begun = Timestamp::now();
     }
 
@@ -103,12 +135,12 @@ impl<'a> Stages<'a> {
         self.stages.iter_mut().for_each(|stage| stage.on_events(&mut self.world, events));
     }
 
-    pub(super) fn window(&mut self, mut batch: Batch, control: &Control) {
+    pub(super) fn window(&mut self, mut batch: WindowBatch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
         self.steadiness.observe(is_beginning, ends_part, batch.program, || self.world.child_stats());
         self.events(&batch.events);
-        let mut stacks = self.world.take_in(&mut batch.window.stacks);
+        let mut stacks = self.world.register_window(&mut batch.window.stacks);
         self.world.readiness.clear();
         let end = WindowEnd { at: batch.end, ends_part };
         self.stages.iter_mut().for_each(|stage| stage.on_arrival(&mut self.world, &mut stacks));
@@ -154,7 +186,7 @@ impl<'a> Stages<'a> {
 
     /// Hands over each part whose stacks all have their names.
     pub(super) fn hand_over(&mut self, hand: &mut impl FnMut(Outcome)) {
-        while let Some((part, totals)) = self.aggregator.take_part() {
+        while let Some(FinishedPart { part, totals }) = self.aggregator.take_part() {
             let children = self.world.child_stats();
             self.note_limits();
             let mut said = PartReport::default();
@@ -164,10 +196,12 @@ impl<'a> Stages<'a> {
                 symbols: &children.symbols,
             };
             self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
+            let spans_left_out = part.spans_left_out;
             let mut outcome = self.course.part(part, &totals, said, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());
+            limits.note(Limit::Spans, "", spans_left_out);
             outcome.report.limits = limits.rows();
             hand(outcome);
         }
@@ -178,11 +212,12 @@ impl<'a> Stages<'a> {
 mod tests {
     use super::*;
 
-    struct UnwindTables;
+    /// A stage of this name that does nothing.
+    struct NamedStage(&'static str);
 
-    impl Stage for UnwindTables {
+    impl Stage for NamedStage {
         fn name(&self) -> &'static str {
-            "unwind tables"
+            self.0
         }
     }
 
@@ -193,7 +228,18 @@ mod tests {
         let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
         let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
         let documented: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
-        let stages = in_order(&Settings::for_test(), &Control::default(), Box::new(UnwindTables));
+        let allocations: [Box<dyn Stage>; 2] =
+            [Box::new(NamedStage("allocations")), Box::new(NamedStage("native allocations"))];
+        let traces: [Box<dyn Stage>; 2] =
+            [Box::new(NamedStage("trace contexts")), Box::new(NamedStage("process contexts"))];
+        let unwinding = Box::new(NamedStage("unwind tables"));
+        let stages = in_order(
+            &Settings::for_test(),
+            &Control::default(),
+            allocations.into(),
+            traces.into(),
+            unwinding,
+        );
         let order: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
         assert_eq!(documented, order);
     }

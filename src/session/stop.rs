@@ -5,11 +5,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::plan::Control;
 
-/// Installs the signal handlers: from now on the first signal ends the session.
+/// Installs the signal handlers: from now on the first signal ends the session. A second one ends the program behind
+/// `at_exit`.
 ///
 /// # Errors
 /// If the handlers cannot be installed.
-pub fn at_signals(control: &Control) -> anyhow::Result<()> {
+pub fn at_signals(control: &Control, at_exit: fn()) -> anyhow::Result<()> {
     let control = control.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
     // Installed here, not in the thread: a signal while JVMs are attached then ends the session, not the program.
@@ -28,6 +29,7 @@ pub fn at_signals(control: &Control) -> anyhow::Result<()> {
                     }
                     control.interrupt("a signal came");
                     if !first {
+                        at_exit();
                         quit();
                     }
                 }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::wait_tally::WaitTally;
-use crate::capture::abi::{Counters, LOSSES};
+use crate::capture::abi::{Allocated, Counters, LOSSES};
 use crate::profile::Module;
+use crate::profile::report::TraceReport;
 use crate::sample::{Event, ProcessId, StopReason};
 use crate::world::RuntimeTicks;
 
-/// Every reason for which a session loses samples: those of the BPF program, and stacks that came without frames.
+/// Every reason for which a session loses samples: those of the BPF program, and counts that came without
+/// frames, or without a known event.
 pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
-    LOSSES.into_iter().chain(["frames never arrived"])
+    LOSSES.into_iter().chain(["frames never arrived", "unknown event"])
 }
 
 #[derive(Clone, Debug, Default)]
@@ -46,12 +48,18 @@ pub(super) struct EventTally {
     pub(super) idle: u64,
     /// Ticks whose frames never arrived.
     pub(super) frameless: u64,
+    /// Ticks that were counted under a key that names no event.
+    pub(super) misfiled: u64,
     /// Ticks by stop reason of the user stack.
     pub(super) stop_reasons: HashMap<StopReason, u64>,
     /// Ticks of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
     pub(super) stopped_in: HashMap<(Arc<Module>, StopReason), u64>,
     /// Of the event `wait`.
     pub(super) waits: WaitTally,
+    /// Of events of allocations.
+    pub(super) allocated: Allocated,
+    /// Ticks by what is known of their threads' traces.
+    pub(super) traces: TraceReport,
 }
 
 impl EventTally {
@@ -62,7 +70,7 @@ impl EventTally {
 
     /// Lost samples by reason.
     pub(super) fn lost(&self) -> Vec<(Cow<'static, str>, u64)> {
-        let lost = self.counters.lost.into_iter().chain([self.frameless]);
+        let lost = self.counters.lost.into_iter().chain([self.frameless, self.misfiled]);
         let all = loss_reasons().map(Cow::Borrowed).zip(lost);
         all.filter(|(_, lost)| *lost > 0).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::capture::abi::Waited;
-use crate::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
+use crate::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
 use crate::sample::{Count, ThreadState};
 use crate::waits::{LockView, WaitView};
 
@@ -20,6 +20,16 @@ pub(super) struct WaitTally {
     idle_rules: BTreeMap<Arc<str>, u64>,
     /// Waits that are not idle, by reason and lock.
     locks: BTreeMap<(Arc<str>, LockView), WaitSum>,
+    /// The same waits by the method that waited.
+    lock_methods: BTreeMap<LockPlace, WaitSum>,
+}
+
+/// Where threads wait for locks of one class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LockPlace {
+    reason: Arc<str>,
+    class: Arc<str>,
+    method: Arc<str>,
 }
 
 /// The waits of one row.
@@ -49,6 +59,10 @@ impl WaitTally {
         *self.states.entry(state).or_default() += count.ticks;
         if let (None, Some(lock)) = (&view.idle, &view.lock) {
             self.locks.entry((Arc::clone(&view.reason), lock.clone())).or_default().add(count);
+            if let Some(method) = &view.waiting_method {
+                let [reason, class, method] = [&view.reason, &lock.class, method].map(Arc::clone);
+                self.lock_methods.entry(LockPlace { reason, class, method }).or_default().add(count);
+            }
         }
         match &view.idle {
             Some(rule) => *self.idle_rules.entry(Arc::clone(rule)).or_default() += count.ticks,
@@ -80,16 +94,26 @@ impl WaitTally {
             waits: sum.waits(),
             longest_ns: sum.longest_ns,
         });
+        let lock_methods = self.lock_methods.iter().map(|(place, sum)| LockMethod {
+            reason: place.reason.to_string(),
+            class: place.class.to_string(),
+            method: place.method.to_string(),
+            samples: sum.samples,
+            waits: sum.waits(),
+            longest_ns: sum.longest_ns,
+        });
         let mut report = WaitReport {
             states: states.collect(),
             untimed: self.times.untimed,
             reasons: reasons.collect(),
             idle: idle.collect(),
             locks: locks.collect(),
+            lock_methods: lock_methods.collect(),
         };
         report.reasons.sort_by_key(|row| Reverse(row.samples));
         report.idle.sort_by_key(|row| Reverse(row.samples));
         report.locks.sort_by_key(|row| Reverse(row.samples));
+        report.lock_methods.sort_by_key(|row| Reverse(row.samples));
         report
     }
 }

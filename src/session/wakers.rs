@@ -93,7 +93,7 @@ fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Arc<Frame>> {
     });
     let (roots, frames) = match interrupt {
         Some(begin) => (vec![Frame::named(Kind::Waker, INTERRUPT)], &frames[begin..]),
-        // Nobody can say whether an interrupt came.
+        // Whether an interrupt came is unknown.
         None if hides_kernel => (vec![Frame::named(Kind::Waker, UNKNOWN)], &frames[frames.len()..]),
         None => (roots, frames),
     };

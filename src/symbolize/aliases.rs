@@ -34,7 +34,7 @@ struct Alias {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Symbol {
+struct AliasSymbol {
     start: u64,
     end: u64,
     name: u32,
@@ -159,7 +159,7 @@ pub(super) fn name_at(elf: &Elf, StringTable { offset, size }: StringTable, at: 
     (!name.is_empty()).then_some(name)
 }
 
-fn functions(elf: &Elf, table: &Section) -> Result<Vec<Symbol>, ElfError> {
+fn functions(elf: &Elf, table: &Section) -> Result<Vec<AliasSymbol>, ElfError> {
     let size: u64 = if elf.class() == Class::Elf64 { 24 } else { 16 };
     let count = (table.size / size).min(MAX_RECORDS);
     let mut symbols = Vec::new();
@@ -174,7 +174,7 @@ fn functions(elf: &Elf, table: &Section) -> Result<Vec<Symbol>, ElfError> {
     Ok(symbols)
 }
 
-fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
+fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<AliasSymbol> {
     let name = f.u32(0);
     let (info, index, start, size) = match elf.class() {
         Class::Elf64 => (f.0[4], f.u16(6), f.u64(8), f.u64(16)),
@@ -196,7 +196,7 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
     // may be no other symbol.
     let function = size != 0 || rank < 2 || info & 15 != STT_NOTYPE || entry::reaches(elf, start);
     // Index 0 is an undefined symbol. No function is longer than 4 GiB.
-    (code && function && index != 0 && name != 0 && size <= u64::from(u32::MAX)).then_some(Symbol {
+    (code && function && index != 0 && name != 0 && size <= u64::from(u32::MAX)).then_some(AliasSymbol {
         start,
         end,
         name,
@@ -206,7 +206,7 @@ fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<Symbol> {
 }
 
 /// Moves the symbols without a size out of `symbols`: one for each address, sorted.
-fn starts(symbols: &mut Vec<Symbol>) -> Vec<Start> {
+fn starts(symbols: &mut Vec<AliasSymbol>) -> Vec<Start> {
     let sizeless = symbols.extract_if(.., |s| s.start == s.end);
     let mut starts: Vec<Start> = sizeless
         .map(|s| Start { address: s.start, rank: s.rank, name: s.name, is_function: s.is_function })

@@ -14,7 +14,7 @@ use std::path::Path;
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
-use super::doors::Door;
+use super::doors::PathFd;
 use super::memory;
 
 /// Addresses in one lookup of lines.
@@ -78,7 +78,7 @@ pub(super) struct SourceCode {
 }
 
 /// A file, and blazesym's symbolizers for it.
-pub(super) struct Blaze {
+pub(super) struct BlazesymFile {
     // Fields drop in order: the symbolizers refer to the door by its name, so they stand before it.
     names: OnceCell<Symbolizer>,
     lines: RefCell<Option<Symbolizer>>,
@@ -87,19 +87,19 @@ pub(super) struct Blaze {
     /// The file's names (below: its lines) cannot be read, and no further attempt is made.
     no_names: Cell<bool>,
     no_lines: Cell<bool>,
-    door: Door,
+    door: PathFd,
 }
 
-impl Blaze {
+impl BlazesymFile {
     /// Fails if there are too many descriptors.
-    pub(super) fn of(file: OwnedFd) -> std::io::Result<Blaze> {
-        Ok(Blaze {
+    pub(super) fn of(file: OwnedFd) -> std::io::Result<BlazesymFile> {
+        Ok(BlazesymFile {
             names: OnceCell::new(),
             lines: RefCell::default(),
             taken: Cell::default(),
             no_names: Cell::default(),
             no_lines: Cell::default(),
-            door: Door::to(file)?,
+            door: PathFd::to(file)?,
         })
     }
 

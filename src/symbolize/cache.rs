@@ -43,7 +43,8 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         self.young.insert(key, value);
     }
 
-    /// Evicts entries not used since the previous eviction by age, if that was `every` ns ago. Returns whether it was.
+    /// Evicts old entries if the previous call that evicted was at least `every` ns ago: entries that were not used since
+    /// then. Returns whether it evicted.
     pub(crate) fn age(&mut self, now: MonoNs, every: u64) -> bool {
         let is_time = now.0.saturating_sub(self.aged.0) >= every;
         if is_time {
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_rest_goes() {
+    fn unused_entries_are_evicted() {
         let mut cache = Cache::new(10);
         for i in 0..1000 {
             cache.insert(i, i);

@@ -13,13 +13,13 @@ const MAX_PAGES: usize = 256 << 10;
 
 /// When the code of one JVM last changed. Time is counted in readings of its log or memory that reported changes.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct CodeChanges {
     now: u64,
     everywhere: u64,
     pages: HashMap<u64, u64, RandomState>,
 }
 
-impl Changes {
+impl CodeChanges {
     /// Number of the last such reading.
     pub(crate) fn now(&self) -> u64 {
         self.now
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn readings_without_changes_are_none() {
-        let mut changes = Changes::default();
+        let mut changes = CodeChanges::default();
         changes.note(&Changed::Ranges(vec![(0x1000, 0x1100)]));
         changes.note(&Changed::Ranges(Vec::new()));
         assert_eq!(changes.now(), 1);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn endless_ranges_are_everywhere() {
-        let mut changes = Changes::default();
+        let mut changes = CodeChanges::default();
         changes.note(&Changed::Ranges(vec![(0, u64::MAX)]));
         assert!(changes.changed_after(1 << 60, 0));
         assert!(!changes.changed_after(1 << 60, 1));

@@ -11,7 +11,7 @@ use super::message::{MAX_MESSAGE, WorkerObject, WorkerRequest, WorkerResponse};
 use super::worker;
 use crate::process::channel::ChannelError;
 use crate::process::child::ChildProcess;
-use crate::process::patience::{Hanging, Tenant};
+use crate::process::patience::{HungCalls, Tenant};
 use crate::process::procfs;
 
 /// CPU time and memory of a worker and its predecessors.
@@ -38,7 +38,7 @@ impl WorkerCost {
 
 /// How a worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum WorkerLoss {
     /// The worker did not answer before the deadline.
     TooSlow,
     /// The worker died, or sent a malformed answer.
@@ -67,7 +67,7 @@ fn ask(
 }
 
 /// The usual deadline divided by this is the shortest one for files.
-pub(crate) const SHORTEST: u32 = 16;
+pub(crate) const MAX_DIVISOR: u32 = 16;
 /// A shortened deadline doubles after this time.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
 /// How long a killed worker may take to exit. A worker that hangs in a dead file system is left behind.
@@ -79,15 +79,15 @@ const MAX_LEFT: usize = 32;
 /// How long an answer may take. Files that are made to be slow must not delay other files for long, so each missed
 /// deadline halves the next one.
 #[derive(Debug)]
-struct Deadline {
+struct AdaptiveTimeout {
     usual: Duration,
     part: u32,
-    /// The divisor of the shortest deadline; 1 if the deadline never shrinks.
-    shortest: u32,
+    /// The largest divisor of the usual deadline; 1 if the deadline never shrinks.
+    max_divisor: u32,
     changed: Instant,
 }
 
-impl Deadline {
+impl AdaptiveTimeout {
     fn next(&mut self) -> Duration {
         if self.part > 1 && self.changed.elapsed() > FORGIVEN_AFTER {
             self.part /= 2;
@@ -97,29 +97,30 @@ impl Deadline {
     }
 
     fn missed(&mut self) {
-        self.part = (self.part * 2).min(self.shortest);
+        self.part = (self.part * 2).min(self.max_divisor);
         self.changed = Instant::now();
     }
 }
 
 /// A worker process and its successors.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub(crate) struct WorkerProcess {
     binary: PathBuf,
-    deadline: Deadline,
+    deadline: AdaptiveTimeout,
     running: Option<ChildProcess>,
     generation: u64,
     descriptors: usize,
     past_cpu: Duration,
-    left: Hanging<Process>,
+    left: HungCalls<Process>,
 }
 
-impl Child {
+impl WorkerProcess {
     /// Starts the first worker. Missed deadlines shrink the deadline, at most to the usual one divided by `shortest`.
-    pub(crate) fn start(binary: PathBuf, deadline: Duration, shortest: u32) -> Result<Child> {
-        let deadline = Deadline { usual: deadline, part: 1, shortest, changed: Instant::now() };
-        let (running, left, past_cpu) = (None, Hanging::at_most(MAX_LEFT), Duration::ZERO);
-        let mut child = Child { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
+    pub(crate) fn start(binary: PathBuf, deadline: Duration, max_divisor: u32) -> Result<WorkerProcess> {
+        let deadline = AdaptiveTimeout { usual: deadline, part: 1, max_divisor, changed: Instant::now() };
+        let (running, left, past_cpu) = (None, HungCalls::at_most(MAX_LEFT), Duration::ZERO);
+        let mut child =
+            WorkerProcess { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
         child.spawn()?;
         Ok(child)
     }
@@ -140,7 +141,7 @@ impl Child {
         &mut self,
         request: &WorkerRequest,
         with: &[BorrowedFd<'_>],
-    ) -> Result<WorkerResponse, Lost> {
+    ) -> Result<WorkerResponse, WorkerLoss> {
         self.ask_about(&Tenant::unknown(), request, with)
     }
 
@@ -150,14 +151,14 @@ impl Child {
         tenant: &Tenant,
         request: &WorkerRequest,
         with: &[BorrowedFd<'_>],
-    ) -> Result<WorkerResponse, Lost> {
+    ) -> Result<WorkerResponse, WorkerLoss> {
         let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
         let limit = self.deadline.next();
-        self.left.admit(limit, || tenant.clone(), hangs, |_| false).ok_or(Lost::NotAsked)?;
+        self.left.admit(limit, || tenant.clone(), hangs, |_| false).ok_or(WorkerLoss::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
-            return Err(Lost::NotAsked);
+            return Err(WorkerLoss::NotAsked);
         }
-        let Some(running) = &self.running else { return Err(Lost::NotAsked) };
+        let Some(running) = &self.running else { return Err(WorkerLoss::NotAsked) };
         let answer = ask(running, request, with, limit);
         self.descriptors += with.len();
         match answer {
@@ -167,9 +168,9 @@ impl Child {
                 self.replace(tenant);
                 if matches!(error, ChannelError::TimedOut) {
                     self.deadline.missed();
-                    return Err(Lost::TooSlow);
+                    return Err(WorkerLoss::TooSlow);
                 }
-                Err(Lost::Died)
+                Err(WorkerLoss::Died)
             }
         }
     }
@@ -231,7 +232,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         self.end(&Tenant::unknown());
     }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_cannot_be_read_are_told_apart() {
+    fn unreadable_template_arguments_stay_distinct() {
         let name = |raw: &str| demangle(raw.as_bytes()).0;
         let int = name("_ZN1n11constrainedITk3NumiEET_S1_");
         let double = name("_ZN1n11constrainedITk3NumdEET_S1_");

@@ -1,6 +1,6 @@
 //! The outermost frame of a coroutine of glibc's `makecontext`: code that is never called. `makecontext` makes the
-//! code's first byte the return address of the coroutine's function. The words above it are no frame, whatever its
-//! description says (`sysdeps/unix/sysv/linux/x86_64/__start_context.S`, the same from 2.31 to 2.43 at least).
+//! code's first byte the return address of the coroutine's function. The words above it are no frame, even if its
+//! description says so (`sysdeps/unix/sysv/linux/x86_64/__start_context.S`, the same from 2.31 to 2.43 at least).
 
 use super::elf::Elf;
 

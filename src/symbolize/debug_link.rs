@@ -1,6 +1,7 @@
 //! The links of a file to its debug files.
 
 use super::elf::{Elf, ElfError, MAX_NOTE};
+use super::message::DebugLink;
 
 impl Elf {
     /// Build id of the supplementary file that `dwz` moved shared DWARF to (`.gnu_debugaltlink`).
@@ -26,11 +27,12 @@ impl Elf {
     }
 
     /// Name and checksum of the file with the debug information (`.gnu_debuglink`). The name is not trusted.
-    pub(crate) fn debug_link(&self) -> Option<(String, u32)> {
+    pub(crate) fn debug_link(&self) -> Option<DebugLink> {
         let link = self.section(".gnu_debuglink")?;
         let bytes = self.bytes(link.offset, link.size, MAX_NOTE).ok()?;
         let end = bytes.iter().position(|&b| b == 0)?;
         let crc = bytes.get((end + 1).checked_next_multiple_of(4)?..)?.first_chunk()?;
-        Some((String::from_utf8(bytes[..end].to_vec()).ok()?, u32::from_le_bytes(*crc)))
+        let name = String::from_utf8(bytes[..end].to_vec()).ok()?;
+        Some(DebugLink { name, crc: u32::from_le_bytes(*crc) })
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn languages_are_told_apart() {
+    fn languages_are_recognized() {
         assert_eq!(demangle(b"main"), ("main".into(), Kind::Native));
         assert_eq!(demangle(b"_ZN3foo3barEii"), ("foo::bar".into(), Kind::Cpp));
         assert_eq!(

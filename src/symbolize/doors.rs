@@ -37,17 +37,17 @@ const ALONE: i32 = 0;
 
 /// A descriptor that can be opened by name.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct PathFd {
     fd: OwnedFd,
     package: OnceCell<OwnedFd>,
 }
 
-impl Door {
+impl PathFd {
     /// Makes a door for a file. When the door is dropped, its name can become another file's. All caches that use the
     /// name must be dropped before. Fails if there are too many descriptors.
-    pub(super) fn to(fd: OwnedFd) -> io::Result<Door> {
+    pub(super) fn to(fd: OwnedFd) -> io::Result<PathFd> {
         set(&fd, ALONE)?;
-        Ok(Door { fd, package: OnceCell::new() })
+        Ok(PathFd { fd, package: OnceCell::new() })
     }
 
     /// Adds the DWARF package of the file; a second package is ignored. Fails if there are too many descriptors.
@@ -61,7 +61,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for PathFd {
     fn drop(&mut self) {
         // The descriptor was accepted before, so this cannot fail.
         let _ = set(&self.fd, SHUT);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_door_opens_and_nothing_else_does() {
-        let door = Door::to(file("one")).unwrap();
+        let door = PathFd::to(file("one")).unwrap();
         let (other, of_package) = (file("other"), file("package"));
         let shut = format!("/proc/self/fd/{}", other.as_raw_fd());
         walled(|| {

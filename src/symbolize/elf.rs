@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::fields::{Class, Fields};
+use super::fields::{Class, Fields, TlsImage};
 
 /// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -24,6 +24,7 @@ pub(crate) const SHF_COMPRESSED: u64 = 0x800;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
+const PT_TLS: u32 = 7;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
@@ -85,7 +86,7 @@ pub(super) struct TableSection {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+struct ElfSegment {
     offset: u64,
     addr: u64,
     file_size: u64,
@@ -93,7 +94,7 @@ struct Segment {
     writable: bool,
 }
 
-impl Segment {
+impl ElfSegment {
     /// Whether the file has all `len` bytes at a virtual address, in this segment.
     fn covers(&self, address: u64, len: u64) -> bool {
         let within = address.checked_sub(self.addr).and_then(|at| at.checked_add(len));
@@ -137,13 +138,15 @@ pub struct Elf {
     machine: u16,
     entry: u64,
     sections: Vec<Section>,
-    segments: Vec<Segment>,
+    segments: Vec<ElfSegment>,
     /// The header of `.eh_frame` (`PT_GNU_EH_FRAME`).
     eh_frame_header: Option<TableSection>,
     /// Offset and size of the dynamic section (`PT_DYNAMIC`).
     dynamic: Option<(u64, u64)>,
     /// Offsets and sizes of the notes that are loaded (`PT_NOTE`).
     notes: Vec<(u64, u64)>,
+    /// The image of the file's thread-local storage (`PT_TLS`).
+    pub(super) tls_image: Option<TlsImage>,
 }
 
 impl Elf {
@@ -175,6 +178,7 @@ impl Elf {
             eh_frame_header: None,
             dynamic: None,
             notes: Vec::new(),
+            tls_image: None,
         };
         let mut names = u64::from(header.u16(tail + 8));
         let (phnum, shnum) = (u64::from(header.u16(tail + 2)), u64::from(header.u16(tail + 6)));
@@ -231,7 +235,7 @@ impl Elf {
     /// segment has the offset, any segment is used.
     #[must_use]
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let covers = |s: &&Segment| offset >= s.offset && offset - s.offset < s.file_size;
+        let covers = |s: &&ElfSegment| offset >= s.offset && offset - s.offset < s.file_size;
         let segment = self
             .segments
             .iter()
@@ -299,9 +303,9 @@ impl Elf {
         self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
     }
 
-    /// How far the virtual addresses `start..end` exceed their offsets in the file. `None` if they are not within one
-    /// executable segment.
-    pub(crate) fn code_at(&self, start: u64, end: u64) -> Option<u64> {
+    /// The bias of the executable segment that contains the virtual addresses `start..end`: address minus offset in the
+    /// file. `None` if they are not within one executable segment.
+    pub(crate) fn code_bias(&self, start: u64, end: u64) -> Option<u64> {
         let len = end.checked_sub(start).filter(|&len| len > 0)?;
         let segment = self.segments.iter().find(|s| s.executable && s.covers(start, len))?;
         Some(segment.addr.wrapping_sub(segment.offset))
@@ -382,7 +386,7 @@ impl Elf {
             match f.u32(0) {
                 PT_LOAD => {
                     let (executable, writable) = (flags & PF_X != 0, flags & PF_W != 0);
-                    self.segments.push(Segment {
+                    self.segments.push(ElfSegment {
                         offset,
                         addr: address,
                         file_size: size,
@@ -392,6 +396,10 @@ impl Elf {
                 }
                 PT_DYNAMIC => self.dynamic = Some((offset, size)),
                 PT_NOTE => self.notes.push((offset, size)),
+                PT_TLS => {
+                    let (size, align) = (f.word(self.class, 20, 40), f.word(self.class, 28, 48));
+                    self.tls_image = Some(TlsImage { address, size, align });
+                }
                 PT_GNU_EH_FRAME => self.eh_frame_header = Some(TableSection { address, offset, size }),
                 _ => {}
             }

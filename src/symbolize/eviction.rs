@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 ///
 /// A worker that exceeds the bound again at once needs its memory: replacing it costs CPU time and frees nothing.
 #[derive(Debug)]
-pub(crate) struct Eviction {
+pub(crate) struct WorkerReplacement {
     bound: u64,
     last: Instant,
     interval: Duration,
@@ -17,10 +17,10 @@ pub(crate) struct Eviction {
     pub(crate) count: u64,
 }
 
-impl Eviction {
+impl WorkerReplacement {
     /// For a worker that starts `now` and may hold `bound` bytes.
-    pub(crate) fn new(bound: u64, now: Instant) -> Eviction {
-        Eviction { bound, last: now, interval: SHORTEST, count: 0 }
+    pub(crate) fn new(bound: u64, now: Instant) -> WorkerReplacement {
+        WorkerReplacement { bound, last: now, interval: SHORTEST, count: 0 }
     }
 
     /// Whether the interval since the last replacement has passed.
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_worker_that_comes_back_above_the_bound_is_left_longer_each_time() {
         let start = Instant::now();
-        let mut eviction = Eviction::new(100, start);
+        let mut eviction = WorkerReplacement::new(100, start);
         let replaced: Vec<u64> =
             (0..300).filter(|&s| eviction.replaces(150, start + Duration::from_secs(s))).collect();
         assert_eq!(replaced, [5, 15, 35, 75, 135, 195, 255]);
@@ -61,7 +61,7 @@ mod tests {
     fn a_worker_that_was_small_for_long_is_replaced_soon() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
-        let mut eviction = Eviction::new(100, start);
+        let mut eviction = WorkerReplacement::new(100, start);
         assert!(eviction.replaces(150, at(5)));
         assert!(!eviction.replaces(100, at(60)), "it holds what it may");
         assert!(eviction.replaces(101, at(100)));
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn twice_the_bound_is_too_much_at_any_time() {
         let start = Instant::now();
-        let mut eviction = Eviction::new(100, start);
+        let mut eviction = WorkerReplacement::new(100, start);
         assert!(eviction.replaces(201, start));
         assert!(eviction.replaces(201, start));
         assert!(!eviction.replaces(200, start));

@@ -84,7 +84,7 @@ fn described(bytes: &[u8], address: u64, elf: &Elf) -> Vec<Extent> {
     let mut extents = Vec::new();
     let _ = each(&frames, &bases, |fde| {
         let (start, len) = (fde.initial_address(), u32::try_from(fde.len()).unwrap_or(0));
-        if start.checked_add(u64::from(len)).and_then(|end| elf.code_at(start, end)).is_some() {
+        if start.checked_add(u64::from(len)).and_then(|end| elf.code_bias(start, end)).is_some() {
             extents.push(Extent { start, len });
         }
         if extents.len() < MAX_EXTENTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

@@ -7,6 +7,16 @@ pub(crate) enum Class {
     Elf64,
 }
 
+/// The image from which each thread's block of a file's thread-local storage is made (`PT_TLS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlsImage {
+    /// Virtual address of the image.
+    pub(crate) address: u64,
+    /// Bytes of the block.
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+}
+
 /// Reads little-endian fields out of a record of a fixed size.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::child::{Child, Lost};
+use super::child::{WorkerLoss, WorkerProcess};
 use super::debug_files;
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::lookup::WantedFile;
@@ -23,15 +23,15 @@ const MAX_DESCRIPTORS: usize = 700;
 const MAX_BAD: usize = 4096;
 
 /// Why an attempt to read a file failed.
-enum Failure {
+enum FileReadError {
     /// The file is at fault, or absent: another attempt would fail in the same way.
     File(UnknownReason),
     /// The worker was lost over the file.
-    Worker(Lost),
+    Worker(WorkerLoss),
 }
 
 #[derive(Debug)]
-struct FileState {
+struct WorkerFileState {
     module: Arc<Module>,
     /// Generation of the worker that has the file.
     generation: u64,
@@ -45,7 +45,7 @@ struct FileState {
 /// The files that the symbolizer knows, and their state in the worker.
 #[derive(Debug)]
 pub(crate) struct NativeFiles {
-    files: HashMap<FileId, FileState>,
+    files: HashMap<FileId, WorkerFileState>,
     debug_dir: PathBuf,
     shared: FrameInterner,
     /// Workers that were lost over a file.
@@ -70,7 +70,7 @@ impl NativeFiles {
     /// after that, the file is not read again.
     pub(crate) fn frames(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: FileId,
         wanted: &WantedFile,
@@ -83,12 +83,12 @@ impl NativeFiles {
             let rest = &offsets[frames.len()..];
             match self.attempt(child, spaces, id, wanted, &rest[..rest.len().min(BATCH)]) {
                 Ok(more) => frames.extend(more),
-                Err(Failure::File(w)) => why = Some(w),
-                Err(Failure::Worker(Lost::NotAsked)) => why = Some(UnknownReason::WorkerFailed),
-                Err(Failure::Worker(how)) => {
+                Err(FileReadError::File(w)) => why = Some(w),
+                Err(FileReadError::Worker(WorkerLoss::NotAsked)) => why = Some(UnknownReason::WorkerFailed),
+                Err(FileReadError::Worker(how)) => {
                     self.lost += 1;
                     lost += 1;
-                    let gives_up = lost > 1 || how == Lost::TooSlow;
+                    let gives_up = lost > 1 || how == WorkerLoss::TooSlow;
                     let state = self.state(id, file);
                     if gives_up && state.no_lines {
                         why = Some(UnknownReason::WorkerFailed);
@@ -116,8 +116,8 @@ impl NativeFiles {
         self.shared.evict_unused();
     }
 
-    fn state(&mut self, id: FileId, file: &FileHandle) -> &mut FileState {
-        self.files.entry(id).or_insert_with(|| FileState {
+    fn state(&mut self, id: FileId, file: &FileHandle) -> &mut WorkerFileState {
+        self.files.entry(id).or_insert_with(|| WorkerFileState {
             module: Arc::new(file.module()),
             generation: 0,
             usage: None,
@@ -128,8 +128,8 @@ impl NativeFiles {
 
     /// Makes the worker close files that no process maps any more. Open files would keep their file systems from being
     /// unmounted, and deleted files would keep their disk space.
-    pub(crate) fn forget_unmapped(&mut self, child: &mut Child) {
-        let unmapped = |state: &mut FileState| {
+    pub(crate) fn forget_unmapped(&mut self, child: &mut WorkerProcess) {
+        let unmapped = |state: &mut WorkerFileState| {
             state.bad.is_none() && state.usage.as_ref().is_some_and(|usage| !usage.is_mapped())
         };
         for (id, state) in self.files.extract_if(|_, state| unmapped(state)) {
@@ -143,48 +143,48 @@ impl NativeFiles {
 
     fn attempt(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: FileId,
         wanted: &WantedFile,
         offsets: &[u64],
-    ) -> Result<Vec<FrameChain>, Failure> {
+    ) -> Result<Vec<FrameChain>, FileReadError> {
         self.give(child, spaces, id, wanted)?;
         let state = self.state(id, &wanted.file);
         let (module, lines) = (Arc::clone(&state.module), !state.no_lines);
         let request = WorkerRequest::Names { file: id.0, offsets: offsets.to_vec(), lines };
-        match child.ask(&request, &[]).map_err(Failure::Worker)? {
+        match child.ask(&request, &[]).map_err(FileReadError::Worker)? {
             WorkerResponse::Names(names) if !names.answers.is_empty() => {
                 let frames = self.shared.frames(&names, offsets, Some(&module)).into_iter().zip(offsets);
                 Ok(frames
                     .map(|(frames, &offset)| frames.unwrap_or_else(|why| unknown(why, Some(&module), offset)))
                     .collect())
             }
-            _ => Err(Failure::File(UnknownReason::WorkerFailed)),
+            _ => Err(FileReadError::File(UnknownReason::WorkerFailed)),
         }
     }
 
     /// Makes sure that the worker has the file and its debug files.
     fn give(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: FileId,
         wanted: &WantedFile,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FileReadError> {
         let file = &wanted.file;
         if self.state(id, file).generation == child.generation() {
             return Ok(());
         }
-        let fd = file.fd().map_err(Failure::File)?;
+        let fd = file.fd().map_err(FileReadError::File)?;
         if child.descriptors() > MAX_DESCRIPTORS {
             child.restart();
             self.forget_good();
         }
         let facts = match ask_file(child, &WorkerRequest::Open { file: id.0 }, &*fd) {
-            Err(Failure::File(why)) => {
+            Err(FileReadError::File(why)) => {
                 self.state(id, file).bad = Some(why);
-                return Err(Failure::File(why));
+                return Err(FileReadError::File(why));
             }
             answer => answer?,
         };
@@ -208,12 +208,12 @@ impl NativeFiles {
     /// Debug files that do not fit are skipped.
     fn give_debug_files(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: FileId,
         wanted: &WantedFile,
         mut facts: FileFacts,
-    ) -> Result<FileFacts, Failure> {
+    ) -> Result<FileFacts, FileReadError> {
         for kind in [DebugKind::Stripped, DebugKind::Shared, DebugKind::Package] {
             let (host, paths) = match kind {
                 DebugKind::Stripped if facts.wants_debug_file => {
@@ -263,17 +263,21 @@ fn own_file(spaces: &mut impl AddressSpaces, wanted: &WantedFile, path: &Path) -
 }
 
 /// The facts of a file with the given debug file; `None` if the worker did not accept the debug file.
-fn fitting(said: Result<FileFacts, Failure>) -> Result<Option<FileFacts>, Failure> {
+fn fitting(said: Result<FileFacts, FileReadError>) -> Result<Option<FileFacts>, FileReadError> {
     match said {
         Ok(facts) => Ok(Some(facts)),
-        Err(Failure::File(_)) => Ok(None),
+        Err(FileReadError::File(_)) => Ok(None),
         Err(lost) => Err(lost),
     }
 }
 
-fn ask_file(child: &mut Child, request: &WorkerRequest, fd: &impl AsFd) -> Result<FileFacts, Failure> {
-    match child.ask(request, &[fd.as_fd()]).map_err(Failure::Worker)? {
-        WorkerResponse::File(facts) => facts.map_err(Failure::File),
-        _ => Err(Failure::File(UnknownReason::WorkerFailed)),
+fn ask_file(
+    child: &mut WorkerProcess,
+    request: &WorkerRequest,
+    fd: &impl AsFd,
+) -> Result<FileFacts, FileReadError> {
+    match child.ask(request, &[fd.as_fd()]).map_err(FileReadError::Worker)? {
+        WorkerResponse::File(facts) => facts.map_err(FileReadError::File),
+        _ => Err(FileReadError::File(UnknownReason::WorkerFailed)),
     }
 }

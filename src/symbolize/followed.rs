@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-use super::changes::Changes;
-use super::message::{Changed, Follow, LogStats, Watch, WorkerRequest};
+use super::changes::CodeChanges;
+use super::message::{Changed, LogReading, LogStats, MemoryReading, WorkerRequest};
 use crate::jvm::code;
 use crate::jvm::vm::{StubBlobs, VmLayout};
 use crate::process::patience::Tenant;
@@ -13,7 +13,7 @@ use crate::sample::{MonoNs, ProcessId};
 const MOST_LOSSES: u32 = 2;
 /// The first backoff, ns. Each further loss doubles it, six times at most. After twice the longest backoff, losses are
 /// forgotten. A host that swaps for some seconds must not cost a JVM its names for the whole run.
-const REST: u64 = 60_000_000_000;
+const FIRST_BACKOFF_NS: u64 = 60_000_000_000;
 const MOST_DOUBLED: u32 = 6;
 
 /// How often the memory of a JVM that does not run is checked, ns, to the window. Answers about its code when it runs
@@ -73,14 +73,14 @@ pub(super) struct Losses {
 
 impl Losses {
     fn note(&mut self, now: MonoNs) {
-        let forgotten = now.0 > self.last.0.saturating_add(REST << (MOST_DOUBLED + 1));
+        let forgotten = now.0 > self.last.0.saturating_add(FIRST_BACKOFF_NS << (MOST_DOUBLED + 1));
         *self = Losses { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
     }
 
     /// Whether the backoff after these losses has not ended yet.
     fn are_too_many(&self, now: MonoNs) -> bool {
         let beyond = self.number.checked_sub(MOST_LOSSES);
-        beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(REST << n.min(MOST_DOUBLED)))
+        beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(FIRST_BACKOFF_NS << n.min(MOST_DOUBLED)))
     }
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Followed {
     /// Time of the last reading.
     pub(super) read: MonoNs,
     pub(super) stats: LogStats,
-    pub(super) changes: Changes,
+    pub(super) changes: CodeChanges,
     losses: Losses,
     /// The names took too much memory, and the source was dropped for good.
     dropped: bool,
@@ -111,7 +111,7 @@ impl Followed {
             generation: 0,
             read: MonoNs::default(),
             stats: LogStats::default(),
-            changes: Changes::default(),
+            changes: CodeChanges::default(),
             losses: Losses::default(),
             dropped: false,
         }
@@ -143,12 +143,12 @@ impl Followed {
         let jvm = self.number;
         match &self.source {
             FollowedSource::Log { log: JvmLog { clock_offset_ns, blobs, .. }, .. } => {
-                let follow = || Follow { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
+                let follow = || LogReading { clock_offset_ns: *clock_offset_ns, raw, blobs: blobs.clone() };
                 WorkerRequest::ReadLog { jvm, follow: (!given).then(follow) }
             }
             FollowedSource::Memory(memory) => {
                 let JvmMemory { layout, coarse, .. } = &**memory;
-                let watch = || Box::new(Watch { layout: layout.clone(), coarse: *coarse, raw });
+                let watch = || Box::new(MemoryReading { layout: layout.clone(), coarse: *coarse, raw });
                 WorkerRequest::ReadMemory { jvm, watch: (!given).then(watch) }
             }
         }
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_workers_is_given_up_be_it_log_or_memory() {
+    fn logs_and_memory_are_given_up_after_two_losses() {
         for mut followed in [log(), memory(true, 1)] {
             for given_up in [false, true] {
-                followed.note_loss(MonoNs(REST));
-                assert_eq!(followed.is_given_up(MonoNs(REST)), given_up);
+                followed.note_loss(MonoNs(FIRST_BACKOFF_NS));
+                assert_eq!(followed.is_given_up(MonoNs(FIRST_BACKOFF_NS)), given_up);
             }
-            assert!(!followed.is_given_up(MonoNs(2 * REST)));
+            assert!(!followed.is_given_up(MonoNs(2 * FIRST_BACKOFF_NS)));
         }
     }
 
@@ -231,18 +231,18 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_that_cost_workers_is_left_alone_ever_longer_but_not_for_ever() {
+    fn losses_back_off_exponentially_up_to_a_limit() {
         let mut losses = Losses::default();
-        let mut now = REST;
+        let mut now = FIRST_BACKOFF_NS;
         losses.note(MonoNs(now));
         assert!(!losses.are_too_many(MonoNs(now)), "once is no habit");
-        for rest in [1, 2, 4, 8, 16, 32, 64, 64] {
+        for backoffs in [1, 2, 4, 8, 16, 32, 64, 64] {
             losses.note(MonoNs(now));
-            assert!(losses.are_too_many(MonoNs(now + rest * REST - 1)), "{rest}");
-            now += rest * REST + 1;
-            assert!(!losses.are_too_many(MonoNs(now)), "{rest}");
+            assert!(losses.are_too_many(MonoNs(now + backoffs * FIRST_BACKOFF_NS - 1)), "{backoffs}");
+            now += backoffs * FIRST_BACKOFF_NS + 1;
+            assert!(!losses.are_too_many(MonoNs(now)), "{backoffs}");
         }
-        now += 64 * REST;
+        now += 64 * FIRST_BACKOFF_NS;
         losses.note(MonoNs(now));
         assert!(!losses.are_too_many(MonoNs(now)), "what was so long ago is forgotten");
     }

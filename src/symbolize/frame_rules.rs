@@ -141,7 +141,7 @@ impl Builder<'_> {
         S: UnwindSection<SliceReader<'d>>,
     {
         let (start, end) = (fde.initial_address(), fde.end_address());
-        let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
+        let Some(code) = self.elf.code_bias(start, end) else { return Ok(()) };
         let (from, to) = (start.wrapping_sub(code), end.wrapping_sub(code));
         let next = self.described.partition_point(|(_, end)| *end <= from);
         let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
@@ -193,7 +193,7 @@ impl Builder<'_> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
         let word = i32::from(self.machine.word());
         let found = go.stacks(self.elf, |addresses, on_stack| {
-            let Some(code) = self.elf.code_at(addresses.start, addresses.end) else {
+            let Some(code) = self.elf.code_bias(addresses.start, addresses.end) else {
                 return ControlFlow::Continue(());
             };
             let rule = match on_stack {
@@ -249,7 +249,7 @@ impl Builder<'_> {
 
     /// Marks the code from `start` up to what is described or to the section's end, if that code is small.
     fn undescribed(&mut self, start: u64, end: u64) -> Result<(), NoTable> {
-        let Some(code) = self.elf.code_at(start, end) else { return Ok(()) };
+        let Some(code) = self.elf.code_bias(start, end) else { return Ok(()) };
         let next = self.table.next_from(start.wrapping_sub(code)).and_then(|next| next.checked_add(code));
         let end = next.map_or(end, |next| next.min(end));
         let small = end.saturating_sub(start) <= MAX_START_CODE;
@@ -298,25 +298,27 @@ where
             }
         }
         CfaRule::Expression(expression) => match operations(expression)[..] {
-            [Step::Register(register, at), Step::Deref] => match deref(register, at, 0) {
+            [DwarfOperation::Register(register, at), DwarfOperation::Deref] => match deref(register, at, 0) {
                 Some(cfa) => cfa,
                 None => return Rule::Other,
             },
-            [Step::Register(register, at), Step::Deref, Step::Add(more)] => match deref(register, at, more) {
-                Some(cfa) => cfa,
-                None => return Rule::Other,
-            },
+            [DwarfOperation::Register(register, at), DwarfOperation::Deref, DwarfOperation::Add(more)] => {
+                match deref(register, at, more) {
+                    Some(cfa) => cfa,
+                    None => return Rule::Other,
+                }
+            }
             // The linker's expression for a PLT: binutils, elf_x86_64_eh_frame_plt and elf_i386_eh_frame_plt.
             [
-                Step::Register(X86_64::RSP, cfa),
-                Step::Register(X86_64::RA, 0),
-                Step::Literal(15),
-                Step::And,
-                Step::Literal(from @ 0..16),
-                Step::AtLeast,
-                Step::Literal(shift),
-                Step::ShiftLeft,
-                Step::Plus,
+                DwarfOperation::Register(X86_64::RSP, cfa),
+                DwarfOperation::Register(X86_64::RA, 0),
+                DwarfOperation::Literal(15),
+                DwarfOperation::And,
+                DwarfOperation::Literal(from @ 0..16),
+                DwarfOperation::AtLeast,
+                DwarfOperation::Literal(shift),
+                DwarfOperation::ShiftLeft,
+                DwarfOperation::Plus,
             ] if shift == machine.word_shift() => {
                 return match (i32::try_from(cfa), u8::try_from(from), fp) {
                     (Ok(cfa), Ok(from), None | Some(RegisterRule::SameValue)) => Rule::Plt { cfa, from },
@@ -330,7 +332,7 @@ where
         None | Some(RegisterRule::SameValue) => Fp::Same,
         Some(RegisterRule::Offset(n)) => i16::try_from(n).map_or(Fp::Lost, Fp::AtCfa),
         Some(RegisterRule::Expression(expression)) => match operations(&expression)[..] {
-            [Step::Register(X86_64::RBP, n)] => i16::try_from(n).map_or(Fp::Lost, Fp::AtFp),
+            [DwarfOperation::Register(X86_64::RBP, n)] => i16::try_from(n).map_or(Fp::Lost, Fp::AtFp),
             _ => Fp::Lost,
         },
         Some(_) => Fp::Lost,
@@ -351,22 +353,24 @@ fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
 fn signal(
     row: &UnwindTableRow<usize>,
     machine: Machine,
-    ra: &[Step],
+    ra: &[DwarfOperation],
     fp: Option<&RegisterRule<usize>>,
-    operations: impl Fn(&UnwindExpression<usize>) -> Vec<Step>,
+    operations: impl Fn(&UnwindExpression<usize>) -> Vec<DwarfOperation>,
 ) -> Option<Rule> {
     let CfaRule::Expression(cfa) = row.cfa() else { return None };
     let Some(RegisterRule::Expression(fp)) = fp else { return None };
-    let [Step::Register(X86_64::RSP, sp_at), Step::Deref] = operations(cfa)[..] else { return None };
-    let [Step::Register(X86_64::RSP, ra_at)] = *ra else { return None };
-    let [Step::Register(X86_64::RSP, fp_at)] = operations(fp)[..] else { return None };
+    let [DwarfOperation::Register(X86_64::RSP, sp_at), DwarfOperation::Deref] = operations(cfa)[..] else {
+        return None;
+    };
+    let [DwarfOperation::Register(X86_64::RSP, ra_at)] = *ra else { return None };
+    let [DwarfOperation::Register(X86_64::RSP, fp_at)] = operations(fp)[..] else { return None };
     let as_saved = ra_at.checked_sub(machine.saved_ip()) == Some(sp_at);
     as_saved.then_some(Rule::Signal { sp_at: i32::try_from(sp_at).ok()?, fp_at: i16::try_from(fp_at).ok()? })
 }
 
 /// An operation of a DWARF expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DwarfOperation {
     /// A register's value plus n.
     Register(Register, i64),
     Literal(u64),
@@ -380,45 +384,47 @@ enum Step {
 }
 
 /// The operations of an expression. If it is longer than all known ones, or cannot be read, the last one is
-/// [`Step::Other`].
+/// [`DwarfOperation::Other`].
 fn operations<'d, S>(
     expression: &UnwindExpression<usize>,
     machine: Machine,
     frames: &S,
     cie: &CommonInformationEntry<SliceReader<'d>>,
-) -> Vec<Step>
+) -> Vec<DwarfOperation>
 where
     S: UnwindSection<SliceReader<'d>>,
 {
-    let Ok(expression) = expression.get(frames) else { return vec![Step::Other] };
+    let Ok(expression) = expression.get(frames) else { return vec![DwarfOperation::Other] };
     let mut operations = expression.operations(cie.encoding());
     let mut steps = Vec::new();
     loop {
         let step = match operations.next() {
             Ok(None) => return steps,
             Ok(Some(operation)) if steps.len() < 16 => step(machine, &operation),
-            _ => Step::Other,
+            _ => DwarfOperation::Other,
         };
         steps.push(step);
-        if step == Step::Other {
+        if step == DwarfOperation::Other {
             return steps;
         }
     }
 }
 
-fn step(machine: Machine, operation: &Operation<SliceReader<'_>>) -> Step {
+fn step(machine: Machine, operation: &Operation<SliceReader<'_>>) -> DwarfOperation {
     match *operation {
         Operation::RegisterOffset { register, offset, .. } => {
-            Step::Register(machine.register(register), offset)
+            DwarfOperation::Register(machine.register(register), offset)
         }
-        Operation::UnsignedConstant { value } => Step::Literal(value),
-        Operation::PlusConstant { value } => i64::try_from(value).map_or(Step::Other, Step::Add),
-        Operation::Deref { size, space: false, .. } if size == machine.word() => Step::Deref,
-        Operation::And => Step::And,
-        Operation::Ge => Step::AtLeast,
-        Operation::Shl => Step::ShiftLeft,
-        Operation::Plus => Step::Plus,
-        _ => Step::Other,
+        Operation::UnsignedConstant { value } => DwarfOperation::Literal(value),
+        Operation::PlusConstant { value } => {
+            i64::try_from(value).map_or(DwarfOperation::Other, DwarfOperation::Add)
+        }
+        Operation::Deref { size, space: false, .. } if size == machine.word() => DwarfOperation::Deref,
+        Operation::And => DwarfOperation::And,
+        Operation::Ge => DwarfOperation::AtLeast,
+        Operation::Shl => DwarfOperation::ShiftLeft,
+        Operation::Plus => DwarfOperation::Plus,
+        _ => DwarfOperation::Other,
     }
 }
 

@@ -10,7 +10,7 @@ use gimli::{Evaluation, EvaluationResult, Location, Value};
 use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
+struct ExpectedRow {
     ip: u64,
     sp: u64,
     fp: u64,
@@ -22,14 +22,14 @@ fn memory(address: u64) -> u64 {
 }
 
 /// The step of `bpf/step_table.h`; `None` where unwinding stops.
-fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
+fn by_table(frame: ExpectedRow, rule: Rule) -> Option<ExpectedRow> {
     let add = |to: u64, n: i64| to.wrapping_add_signed(n);
     let (cfa, fp) = match rule {
         Rule::None | Rule::End | Rule::Other | Rule::Bare => return None,
         Rule::Signal { sp_at, fp_at } => {
             let saved = |at| memory(add(frame.sp, at));
             let at = i64::from(sp_at);
-            return Some(Frame { ip: saved(at + 8), sp: saved(at), fp: saved(i64::from(fp_at)) });
+            return Some(ExpectedRow { ip: saved(at + 8), sp: saved(at), fp: saved(i64::from(fp_at)) });
         }
         Rule::Plt { cfa, from } => {
             let more = if frame.ip & 15 >= u64::from(from) { 8 } else { 0 };
@@ -51,7 +51,7 @@ fn by_table(frame: Frame, rule: Rule) -> Option<Frame> {
         Fp::AtFp(n) => memory(add(frame.fp, n.into())),
         Fp::Lost => return None,
     };
-    Some(Frame { ip: memory(cfa.wrapping_sub(8)), sp: cfa, fp })
+    Some(ExpectedRow { ip: memory(cfa.wrapping_sub(8)), sp: cfa, fp })
 }
 
 /// Evaluates an expression with a stack that begins with `initial`.
@@ -59,7 +59,7 @@ fn evaluate(
     expression: &UnwindExpression<usize>,
     frames: &EhFrame<SliceReader<'_>>,
     cie: &CommonInformationEntry<SliceReader<'_>>,
-    frame: Frame,
+    frame: ExpectedRow,
     initial: Option<u64>,
 ) -> Option<u64> {
     let expression = expression.get(frames).ok()?;
@@ -92,11 +92,11 @@ fn evaluate(
 
 /// The same step by gimli; `None` where the frame has no caller, or three registers do not suffice to find it.
 fn by_gimli(
-    frame: Frame,
+    frame: ExpectedRow,
     row: &UnwindTableRow<usize>,
     frames: &EhFrame<SliceReader<'_>>,
     cie: &CommonInformationEntry<SliceReader<'_>>,
-) -> Option<Frame> {
+) -> Option<ExpectedRow> {
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => frame.sp.wrapping_add_signed(*offset),
         CfaRule::RegisterAndOffset { register: X86_64::RBP, offset } => frame.fp.wrapping_add_signed(*offset),
@@ -111,18 +111,18 @@ fn by_gimli(
     };
     // Without another rule, the stack pointer is the CFA.
     let sp = restore(X86_64::RSP, Some(cfa))?;
-    Some(Frame { ip: restore(X86_64::RA, None)?, sp, fp: restore(X86_64::RBP, Some(frame.fp))? })
+    Some(ExpectedRow { ip: restore(X86_64::RA, None)?, sp, fp: restore(X86_64::RBP, Some(frame.fp))? })
 }
 
 /// Tried addresses by result.
 #[derive(Debug, Default)]
-struct Tried {
+struct TriedExpression {
     same: u64,
     neither: u64,
     other: u64,
 }
 
-fn compare(path: &Path) -> Tried {
+fn compare(path: &Path) -> TriedExpression {
     let elf = Elf::read(File::open(path).unwrap()).unwrap();
     let table = table(&elf, None).unwrap().table;
     let address = |name| elf.section(name).map_or(0, |section| section.addr);
@@ -137,7 +137,7 @@ fn compare(path: &Path) -> Tried {
     let frames = EhFrame::new(&bytes, LittleEndian);
     let index = header.table().unwrap();
     let mut context = UnwindContext::new();
-    let mut tried = Tried::default();
+    let mut tried = TriedExpression::default();
     let text: Vec<_> =
         elf.sections().iter().filter(|s| s.name.starts_with(".text") || s.name.starts_with(".plt")).collect();
     let mut random = 0_u64;
@@ -147,7 +147,7 @@ fn compare(path: &Path) -> Tried {
         let section = text[usize::try_from(n % text.len() as u64).unwrap()];
         let into = random % section.size;
         let (pc, offset) = (section.addr + into, section.offset + into);
-        let frame = Frame { ip: pc, sp: 0x7ffd_0000_1000, fp: 0x7ffd_0000_2000 };
+        let frame = ExpectedRow { ip: pc, sp: 0x7ffd_0000_1000, fp: 0x7ffd_0000_2000 };
         let rule = table.rule(offset);
         let info = index.unwind_info_for_address(&frames, &bases, &mut context, pc, EhFrame::cie_from_offset);
         let Ok(row) = info else {
@@ -293,7 +293,7 @@ fn the_vdso_has_a_table() {
 }
 
 #[test]
-fn what_has_no_frames_is_told() {
+fn files_without_frame_descriptions_are_reported() {
     assert_eq!(table_of_bytes(vec![0; 100]), Err(NoTable::BadFile));
     let own = std::fs::read("/proc/self/exe").unwrap();
     let mut other = own.clone();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_nobody_uses_go() {
+    fn unused_names_are_evicted() {
         let mut shared = FrameInterner::default();
         let kept = shared.text("kept");
         let frame = Frame::named(Kind::Java, Arc::clone(&kept));

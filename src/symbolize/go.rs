@@ -1,4 +1,4 @@
-//! Go code of an ELF file, named by Go's own line table whatever else the file has. The line table is right with and
+//! Go code of an ELF file, named by Go's own line table, even if the file has symbols. The line table is right with and
 //! without symbols. No DWARF is read: Go's linker compresses it, and unpacked it would stay in memory.
 
 use std::ops::Range;
@@ -69,7 +69,7 @@ impl Image for Elf {
     }
 
     fn is_code(&self, addresses: Range<u64>) -> bool {
-        self.code_at(addresses.start, addresses.end).is_some()
+        self.code_bias(addresses.start, addresses.end).is_some()
     }
 
     fn section(&self, name: &str) -> Option<u64> {

@@ -66,7 +66,7 @@ pub(super) fn has_packed_dwarf(elf: &Elf) -> bool {
 /// Writes the file, with its DWARF if `dwarf` is set. If a part of the DWARF does not unpack, all of it is left out.
 /// Fails if the symbols cannot be read, or if there is no memory.
 pub(super) fn write(elf: &Elf, dwarf: bool) -> Result<OwnedFd, ElfError> {
-    let mut image = Image::new(elf.class())?;
+    let mut image = ElfImageWriter::new(elf.class())?;
     for (table, strings, kind) in TABLES {
         let Some(section) = elf.section(table) else { continue };
         let Some(texts) = elf.strings_of(section) else { continue };
@@ -86,7 +86,7 @@ fn unwritten(error: impl Into<io::Error>) -> ElfError {
     ElfError::Read { offset: 0, len: 0, source: error.into() }
 }
 
-struct Part {
+struct ImageSection {
     name: String,
     kind: u32,
     addr: u64,
@@ -94,17 +94,17 @@ struct Part {
     size: u64,
 }
 
-struct Image {
+struct ElfImageWriter {
     class: Class,
     file: File,
     at: u64,
-    parts: Vec<Part>,
+    parts: Vec<ImageSection>,
 }
 
-impl Image {
-    fn new(class: Class) -> Result<Image, ElfError> {
+impl ElfImageWriter {
+    fn new(class: Class) -> Result<ElfImageWriter, ElfError> {
         let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(unwritten)?);
-        Ok(Image { class, file, at: header_size(class), parts: Vec::new() })
+        Ok(ElfImageWriter { class, file, at: header_size(class), parts: Vec::new() })
     }
 
     /// Copies a section as it is.
@@ -174,7 +174,7 @@ impl Image {
             SHT_SYMTAB | SHT_DYNSYM => size - size % symbol_size(self.class),
             _ => size,
         };
-        self.parts.push(Part { name: name.to_owned(), kind, addr, offset: self.at, size: whole });
+        self.parts.push(ImageSection { name: name.to_owned(), kind, addr, offset: self.at, size: whole });
         self.at += size;
         self.pad().map_err(unwritten)
     }
@@ -187,10 +187,10 @@ impl Image {
 
     /// Writes the names and headers.
     fn finish(mut self, machine: u16) -> io::Result<OwnedFd> {
-        let (mut names, mut headers) = (vec![0], Record::new(self.class));
+        let (mut names, mut headers) = (vec![0], ElfRecord::new(self.class));
         let offset = self.at;
-        headers.section(0, &Part { name: String::new(), kind: 0, addr: 0, offset: 0, size: 0 });
-        let own = Part { name: ".shstrtab".to_owned(), kind: SHT_STRTAB, addr: 0, offset, size: 0 };
+        headers.section(0, &ImageSection { name: String::new(), kind: 0, addr: 0, offset: 0, size: 0 });
+        let own = ImageSection { name: ".shstrtab".to_owned(), kind: SHT_STRTAB, addr: 0, offset, size: 0 };
         self.parts.push(own);
         let all: usize = self.parts.iter().map(|part| part.name.len() + 1).sum();
         self.parts.iter_mut().rev().take(1).for_each(|own| own.size = all as u64 + 1);
@@ -207,7 +207,7 @@ impl Image {
         self.file.write_all(&headers.bytes)?;
         self.file.seek(SeekFrom::Start(0))?;
         let count = u16::try_from(self.parts.len() + 1).unwrap_or(0);
-        self.file.write_all(&Record::new(self.class).file(machine, sections, count).bytes)?;
+        self.file.write_all(&ElfRecord::new(self.class).file(machine, sections, count).bytes)?;
         Ok(self.file.into())
     }
 }
@@ -228,14 +228,14 @@ fn symbol_size(class: Class) -> u64 {
 }
 
 /// Headers that are being written.
-struct Record {
+struct ElfRecord {
     class: Class,
     bytes: Vec<u8>,
 }
 
-impl Record {
-    fn new(class: Class) -> Record {
-        Record { class, bytes: Vec::new() }
+impl ElfRecord {
+    fn new(class: Class) -> ElfRecord {
+        ElfRecord { class, bytes: Vec::new() }
     }
 
     fn half(&mut self, value: u16) {
@@ -254,7 +254,7 @@ impl Record {
         }
     }
 
-    fn section(&mut self, name: u32, part: &Part) {
+    fn section(&mut self, name: u32, part: &ImageSection) {
         self.word(name);
         self.word(part.kind);
         // Flags.
@@ -270,7 +270,7 @@ impl Record {
         self.wide(if matches!(part.kind, SHT_SYMTAB | SHT_DYNSYM) { symbol_size(self.class) } else { 0 });
     }
 
-    fn file(mut self, machine: u16, sections: u64, count: u16) -> Record {
+    fn file(mut self, machine: u16, sections: u64, count: u16) -> ElfRecord {
         let class = if self.class == Class::Elf64 { 2 } else { 1 };
         self.bytes.extend([0x7f, b'E', b'L', b'F', class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.half(ET_DYN);

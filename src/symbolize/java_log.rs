@@ -4,10 +4,10 @@ use std::fs::File;
 use std::ops::Range;
 
 use super::message::{
-    Changed, Follow, FunctionLabel, JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, Name,
+    AnswerMark, Changed, FunctionLabel, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, Name,
     NameAnswersBuilder, WorkerResponse,
 };
-use crate::jvm::code::{CodeOptions, CodeTimeline, FrameKind, Hold, JavaFrame, Miss};
+use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
 
@@ -42,8 +42,8 @@ pub(crate) struct JavaLog {
 }
 
 impl JavaLog {
-    pub(crate) fn new(file: File, follow: Follow) -> JavaLog {
-        let Follow { clock_offset_ns, raw, blobs } = follow;
+    pub(crate) fn new(file: File, follow: LogReading) -> JavaLog {
+        let LogReading { clock_offset_ns, raw, blobs } = follow;
         let options = CodeOptions { raw_names: raw, clock_offset: clock_offset_ns, ..CodeOptions::default() };
         let mut timeline = CodeTimeline::new(options);
         timeline.add(&blobs);
@@ -78,24 +78,24 @@ impl JavaSource for JavaLog {
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
             let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
-                names.mark(Mark::Split);
+                names.mark(AnswerMark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
             };
-            if hold == Hold::Ends {
-                names.mark(Mark::Passing);
+            if hold == Validity::Ends {
+                names.mark(AnswerMark::Passing);
             }
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
-                names.mark(Mark::BeforeAttach);
+                names.mark(AnswerMark::BeforeAttach);
             }
             let answer = match found {
                 // Outermost first.
                 Ok(found) => Ok(found.frames.iter().rev().map(|frame| name(frame, &mut names)).collect()),
-                Err(Miss::Never) => Err(UnknownReason::NotLogged),
-                Err(Miss::Moved) => Err(UnknownReason::CodeMoved),
-                Err(Miss::Cut) => Err(UnknownReason::LogCut),
+                Err(CodeMiss::Never) => Err(UnknownReason::NotLogged),
+                Err(CodeMiss::Moved) => Err(UnknownReason::CodeMoved),
+                Err(CodeMiss::Cut) => Err(UnknownReason::LogCut),
             };
             if !names.answer(answer) {
                 break;

@@ -4,7 +4,8 @@ use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
 use super::message::{
-    JavaClassAt, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswersBuilder, Watch, WorkerResponse,
+    AnswerMark, JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, NameAnswersBuilder,
+    WorkerResponse,
 };
 use crate::jvm::vm::{AddressQuery, ClassQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
@@ -17,8 +18,8 @@ pub(crate) struct JavaMemory {
 }
 
 impl JavaMemory {
-    pub(crate) fn new(memory: File, watch: Watch) -> JavaMemory {
-        let Watch { layout, coarse, raw } = watch;
+    pub(crate) fn new(memory: File, watch: MemoryReading) -> JavaMemory {
+        let MemoryReading { layout, coarse, raw } = watch;
         JavaMemory { code: VmCode::new(ProcessMemory::new(memory.into()), layout, raw), coarse }
     }
 }
@@ -38,12 +39,12 @@ impl JavaSource for JavaMemory {
         let mut names = NameAnswersBuilder::default();
         for (lookup, answer) in lookups.iter().zip(answers) {
             if self.code.changes(lookup.pc, lookup.leaf, MonoNs(lookup.from), MonoNs(lookup.to)) {
-                names.mark(Mark::Split);
+                names.mark(AnswerMark::Split);
             } else if !answer.lasting {
-                names.mark(Mark::Passing);
+                names.mark(AnswerMark::Passing);
             }
             if lookup.leaf && self.coarse {
-                names.mark(Mark::BeforeAttach);
+                names.mark(AnswerMark::BeforeAttach);
             }
             let answer = match answer.frames {
                 // Outermost first.

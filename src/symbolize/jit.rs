@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::child::{Child, Lost};
+use super::child::{WorkerLoss, WorkerProcess};
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::message::{JitPc, NameAnswers, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::perfmap::MAX_STEPS;
@@ -26,18 +26,18 @@ const MUCH: u64 = 4 << 20;
 
 /// Who wrote a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Writer {
+enum MapWriter {
     /// The process whose code the map names.
     Itself(ProcessId),
     /// A process from which it was forked: its thread group, and when its program began.
     Ancestor(u32, MonoNs),
 }
 
-impl Writer {
+impl MapWriter {
     fn tgid(self) -> u32 {
         match self {
-            Writer::Itself(id) => id.tgid,
-            Writer::Ancestor(tgid, _) => tgid,
+            MapWriter::Itself(id) => id.tgid,
+            MapWriter::Ancestor(tgid, _) => tgid,
         }
     }
 }
@@ -56,21 +56,20 @@ struct MapState {
     /// When the last reading that found something ended. Addresses seen before may be in code that is replaced now.
     changed: MonoNs,
     facts: PerfMapFacts,
-    /// How long the map is left alone after a reading; `None` if the map was never read anew.
-    rest: Option<Duration>,
+    /// The pause before the next reading; `None` if the map was never rewritten.
+    backoff: Option<Duration>,
     lost: u32,
 }
 
 impl MapState {
-    /// Notes a reading that took `took`. A process may shorten its map and let it grow as often as it likes. After
-    /// that, it is left alone, the longer the more `others` did so. A map that only grows, and not by much, is not
-    /// delayed.
+    /// Records a reading that took `took`. A process can truncate and rewrite its map as often as it likes. Such a map
+    /// gets a backoff, which grows with the number of other such maps (`others`). A map that grows slowly gets none.
     fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) {
         let much = facts.read.saturating_sub(self.facts.read) > MUCH;
         if much || facts.begun_anew != self.facts.begun_anew {
-            self.rest = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
-        } else if let Some(rest) = &mut self.rest {
-            *rest = Duration::ZERO;
+            self.backoff = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
+        } else if let Some(backoff) = &mut self.backoff {
+            *backoff = Duration::ZERO;
         }
         if facts.read != self.facts.read {
             self.changed = MonoNs::now();
@@ -97,7 +96,7 @@ pub struct PerfMapStats {
 /// Perf maps of all processes.
 #[derive(Debug)]
 pub(crate) struct JitMaps {
-    maps: HashMap<Writer, MapState>,
+    maps: HashMap<MapWriter, MapState>,
     /// For processes with code that their own maps do not name: the processes from which they descend by forks alone.
     ancestors: HashMap<ProcessId, Vec<Ancestor>>,
     next: u64,
@@ -120,13 +119,13 @@ impl JitMaps {
     /// The frames of addresses in memory that the process itself filled with code.
     pub(crate) fn frames(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: ProcessId,
         seen: &[(u64, MonoNs)],
     ) -> Vec<FrameChain> {
         let Some(&(_, at)) = seen.first() else { return Vec::new() };
-        let writer = Writer::Itself(id);
+        let writer = MapWriter::Itself(id);
         let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
         // If the process's own map was not read whole, an unknown address may be in newer code than the ancestor's.
         if self.maps.get(&writer).is_none_or(|map| !map.facts.more && map.facts.left_out == 0) {
@@ -139,8 +138,8 @@ impl JitMaps {
     /// Looks up addresses of a process in one map, which `open` opens.
     fn named_by(
         &mut self,
-        child: &mut Child,
-        writer: Writer,
+        child: &mut WorkerProcess,
+        writer: MapWriter,
         user: ProcessId,
         seen: &[(u64, MonoNs)],
         open: impl FnOnce() -> Result<OwnedFd, Unopened>,
@@ -158,7 +157,7 @@ impl JitMaps {
     /// Looks up code that a process inherited by a fork, in the maps of its ancestors.
     fn ask_ancestors(
         &mut self,
-        child: &mut Child,
+        child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: ProcessId,
         at: MonoNs,
@@ -176,7 +175,7 @@ impl JitMaps {
         let ancestors = self.ancestors.entry(id).or_insert_with(|| spaces.ancestors(id, at)).clone();
         for ancestor in ancestors {
             let (tgid, began) = ancestor.program();
-            let writer = Writer::Ancestor(tgid, began);
+            let writer = MapWriter::Ancestor(tgid, began);
             self.open(child, writer, id, || spaces.ancestors_perf_map(id, at, ancestor));
             let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
             let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
@@ -196,12 +195,12 @@ impl JitMaps {
     }
 
     /// Makes the worker close the maps of processes that are no longer known.
-    pub(crate) fn forget_ended(&mut self, child: &mut Child, is_known: impl Fn(ProcessId) -> bool) {
+    pub(crate) fn forget_ended(&mut self, child: &mut WorkerProcess, is_known: impl Fn(ProcessId) -> bool) {
         self.ancestors.retain(|&id, _| is_known(id));
         self.close(child, |map| !is_known(map.user));
     }
 
-    fn close(&mut self, child: &mut Child, is_due: impl Fn(&MapState) -> bool) {
+    fn close(&mut self, child: &mut WorkerProcess, is_due: impl Fn(&MapState) -> bool) {
         for (_, map) in self.maps.extract_if(|_, map| is_due(map)) {
             child.forget(map.generation, WorkerObject::PerfMap(map.number));
         }
@@ -244,8 +243,8 @@ impl JitMaps {
 
     fn open(
         &mut self,
-        child: &mut Child,
-        writer: Writer,
+        child: &mut WorkerProcess,
+        writer: MapWriter,
         user: ProcessId,
         open: impl FnOnce() -> Result<OwnedFd, Unopened>,
     ) {
@@ -258,16 +257,26 @@ impl JitMaps {
         }
         let file = open();
         self.next += 1;
-        let (tried, facts, rest) = (Instant::now(), PerfMapFacts::default(), None);
+        let (tried, facts) = (Instant::now(), PerfMapFacts::default());
         let (number, used) = (self.next, self.asked);
         let changed = MonoNs(0);
-        let state =
-            MapState { number, user, used, file, generation: 0, tried, changed, facts, rest, lost: 0 };
+        let state = MapState {
+            number,
+            user,
+            used,
+            file,
+            generation: 0,
+            tried,
+            changed,
+            facts,
+            backoff: None,
+            lost: 0,
+        };
         self.maps.insert(writer, state);
     }
 
     /// Removes processes without a map: checking them again is cheap. If all have one, closes the least recently used.
-    fn make_room(&mut self, child: &mut Child) {
+    fn make_room(&mut self, child: &mut WorkerProcess) {
         self.maps.retain(|_, map| map.file.is_ok());
         if self.maps.len() >= MAX_PROCESSES {
             let oldest = self.maps.values().map(|map| map.used).min();
@@ -277,17 +286,17 @@ impl JitMaps {
 
     fn ask(
         &mut self,
-        child: &mut Child,
-        writer: Writer,
+        child: &mut WorkerProcess,
+        writer: MapWriter,
         seen: &[(u64, MonoNs)],
     ) -> Vec<Result<FrameChain, UnknownReason>> {
         let mut answers = Vec::with_capacity(seen.len());
         while answers.len() < seen.len() {
-            let rest = &seen[answers.len()..];
-            let rest = &rest[..rest.len().min(BATCH)];
-            match self.attempt(child, writer, rest) {
+            let remaining = &seen[answers.len()..];
+            let batch = &remaining[..remaining.len().min(BATCH)];
+            match self.attempt(child, writer, batch) {
                 Ok(names) if !names.answers.is_empty() => {
-                    let addresses: Vec<u64> = rest.iter().map(|&(pc, _)| pc).collect();
+                    let addresses: Vec<u64> = batch.iter().map(|&(pc, _)| pc).collect();
                     answers.extend(self.shared.frames(&names, &addresses, None));
                 }
                 Err(None) => {}
@@ -301,9 +310,9 @@ impl JitMaps {
     /// `Err(None)`: the caller must try again.
     fn attempt(
         &mut self,
-        child: &mut Child,
-        writer: Writer,
-        rest: &[(u64, MonoNs)],
+        child: &mut WorkerProcess,
+        writer: MapWriter,
+        batch: &[(u64, MonoNs)],
     ) -> Result<NameAnswers, Option<UnknownReason>> {
         let map = self.maps.get_mut(&writer).ok_or(Some(UnknownReason::AnonymousCode))?;
         let Ok(file) = &map.file else { return Err(Some(UnknownReason::AnonymousCode)) };
@@ -318,14 +327,14 @@ impl JitMaps {
                 map.generation = child.generation();
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
-            let addresses = rest.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
+            let addresses = batch.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
             let request =
                 WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])
         };
         match exchange() {
             Ok(WorkerResponse::Names(names)) => Ok(names),
-            Ok(_) | Err(Lost::NotAsked) => Err(Some(UnknownReason::WorkerFailed)),
+            Ok(_) | Err(WorkerLoss::NotAsked) => Err(Some(UnknownReason::WorkerFailed)),
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
@@ -335,11 +344,12 @@ impl JitMaps {
     }
 
     /// Makes the worker read the new lines of the map.
-    fn read_on(&mut self, child: &mut Child, writer: Writer) {
-        let others = self.maps.iter().filter(|(other, map)| **other != writer && map.rest.is_some()).count();
+    fn read_on(&mut self, child: &mut WorkerProcess, writer: MapWriter) {
+        let others =
+            self.maps.iter().filter(|(other, map)| **other != writer && map.backoff.is_some()).count();
         let again_after = self.again_after;
         let Some(map) = self.maps.get_mut(&writer).filter(|m| m.file.is_ok() && m.lost <= 1) else { return };
-        if map.tried.elapsed() < again_after.max(map.rest.unwrap_or_default())
+        if map.tried.elapsed() < again_after.max(map.backoff.unwrap_or_default())
             || map.generation != child.generation()
         {
             return;
@@ -351,7 +361,7 @@ impl JitMaps {
             Ok(Some(facts)) => {
                 map.was_read(facts, map.tried - begun, u32::try_from(others).unwrap_or(u32::MAX));
             }
-            Ok(None) | Err(Lost::NotAsked) => {}
+            Ok(None) | Err(WorkerLoss::NotAsked) => {}
             Err(_) => {
                 map.lost += 1;
                 self.lost += 1;
@@ -362,10 +372,10 @@ impl JitMaps {
 
 /// Makes the worker read a map to its end, step by step. A file that grows all the time is left for later.
 fn read_map(
-    child: &mut Child,
+    child: &mut WorkerProcess,
     map: u64,
     mut file: Option<BorrowedFd<'_>>,
-) -> Result<Option<PerfMapFacts>, Lost> {
+) -> Result<Option<PerfMapFacts>, WorkerLoss> {
     let mut read = None;
     for _ in 0..MAX_STEPS {
         let descriptors: Vec<BorrowedFd<'_>> = file.take().into_iter().collect();
@@ -385,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_that_begins_anew_rests() {
+    fn a_map_that_begins_anew_backs_off() {
         let mut map = MapState {
             number: 1,
             user: ProcessId { tgid: 1, start: 1, exec: 1 },
@@ -395,14 +405,14 @@ mod tests {
             tried: Instant::now(),
             changed: MonoNs(0),
             facts: PerfMapFacts::default(),
-            rest: None,
+            backoff: None,
             lost: 0,
         };
         let second = Duration::from_secs(1);
         let mut read = |read, begun_anew, others| {
             let before = map.changed;
             map.was_read(PerfMapFacts { read, begun_anew, ..PerfMapFacts::default() }, second, others);
-            (map.changed > before, map.rest)
+            (map.changed > before, map.backoff)
         };
         assert_eq!(read(100, 0, 5), (true, None), "it has grown");
         assert_eq!(read(200, 1, 0), (true, Some(20 * second)), "it was shortened");

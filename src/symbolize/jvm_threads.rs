@@ -1,4 +1,4 @@
-//! The broker's part of what a JVM's memory says of its threads: their names, and the locks for which they wait.
+//! Asks the worker for facts about a JVM's threads: their names, and the locks for which they wait.
 
 use super::followed::{FollowedKey, JvmData};
 use super::jvms::JvmNames;

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
-use super::changes::Changes;
-use super::child::{Child, Lost, SHORTEST, WorkerCost};
+use super::changes::CodeChanges;
+use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, Seen, Times};
+use super::known::{JavaFrames, SampledAddress, ValidTimes};
 use super::message::{
-    Changed, JavaMethodAt, JavaPc, LogStats, Mark, NameAnswers, WorkerObject, WorkerRequest, WorkerResponse,
+    AnswerMark, Changed, JavaMethodAt, JavaPc, LogStats, NameAnswers, WorkerObject, WorkerRequest,
+    WorkerResponse,
 };
 use super::method_cache::{MethodAt, MethodCache};
 use crate::process::patience::Tenant;
@@ -46,38 +47,38 @@ const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The workers: one for logs, one for memory, each started when it is first needed.
 #[derive(Debug, Default)]
-struct Children {
-    logs: Option<Child>,
-    memory: Option<Child>,
+struct JvmWorkers {
+    logs: Option<WorkerProcess>,
+    memory: Option<WorkerProcess>,
 }
 
-impl Children {
-    fn of(&mut self, source: &FollowedSource, binary: &Path) -> Option<&mut Child> {
-        let (child, deadline, shortest) = match source {
+impl JvmWorkers {
+    fn of(&mut self, source: &FollowedSource, binary: &Path) -> Option<&mut WorkerProcess> {
+        let (child, deadline, max_divisor) = match source {
             FollowedSource::Log { .. } => (&mut self.logs, DEADLINE, 1),
-            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, SHORTEST),
+            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, MAX_DIVISOR),
         };
         if child.is_none() {
-            *child = Child::start(binary.to_owned(), deadline, shortest).ok();
+            *child = WorkerProcess::start(binary.to_owned(), deadline, max_divisor).ok();
         }
         child.as_mut()
     }
 
-    fn both(&self) -> impl Iterator<Item = &Child> {
+    fn both(&self) -> impl Iterator<Item = &WorkerProcess> {
         self.logs.iter().chain(&self.memory)
     }
 }
 
 /// How much of the time in Java is spent in code with coarse debug records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JavaLeaves {
+pub struct JavaLeafCounts {
     /// Distinct stacks (of each window) whose leaf is compiled Java.
     pub all: u64,
     /// The part of `all` in code compiled before the agent came: only calls and safepoints have debug records there.
     pub before_attach: u64,
 }
 
-enum Answer {
+enum NameResult {
     Frames(JavaFrames),
     /// The code changed between the first and the last time of the lookup.
     Split,
@@ -87,7 +88,7 @@ enum Answer {
 pub(crate) struct JvmNames {
     binary: PathBuf,
     raw: bool,
-    children: Children,
+    children: JvmWorkers,
     followed: HashMap<FollowedKey, Followed, RandomState>,
     next: u64,
     shared: FrameInterner,
@@ -101,7 +102,7 @@ impl JvmNames {
         JvmNames {
             binary,
             raw,
-            children: Children::default(),
+            children: JvmWorkers::default(),
             followed: HashMap::default(),
             next: 0,
             shared: FrameInterner::default(),
@@ -154,12 +155,12 @@ impl JvmNames {
     }
 
     fn leave(&mut self, key: FollowedKey) {
-        self.have_forgotten(key);
+        self.ask_worker_to_forget(key);
         self.followed.remove(&key);
     }
 
     /// Makes the worker forget a JVM.
-    fn have_forgotten(&mut self, key: FollowedKey) {
+    fn ask_worker_to_forget(&mut self, key: FollowedKey) {
         if let Some(number) = self.followed.get(&key).filter(|f| f.generation > 0).map(|f| f.number) {
             // A worker that is lost over this request does not have it either.
             let _ = self.ask(key, &WorkerRequest::Forget(WorkerObject::Jvm(number)), false);
@@ -169,9 +170,9 @@ impl JvmNames {
     /// If all logs together take too much of the worker's memory, drops the largest one. Otherwise the worker would
     /// die, and its data of the other logs cannot be read again.
     fn bound_logs(&mut self) {
-        while let Some(key) = one_too_many(&self.followed, MOST_OF_LOGS) {
+        while let Some(key) = largest_excess_log(&self.followed, MOST_OF_LOGS) {
             log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.0.tgid);
-            self.have_forgotten(key);
+            self.ask_worker_to_forget(key);
             if let Some(followed) = self.followed.get_mut(&key) {
                 followed.drop_for_good();
             }
@@ -198,23 +199,27 @@ impl JvmNames {
     }
 
     /// The changes of a JVM's code.
-    pub(crate) fn changes(&self, id: ProcessId) -> Option<&Changes> {
+    pub(crate) fn changes(&self, id: ProcessId) -> Option<&CodeChanges> {
         self.code_of(id).map(|(_, followed)| &followed.changes)
     }
 
     /// The frames of addresses, one for each time at which the address was seen, in the order of the times.
-    pub(crate) fn frames(&mut self, id: ProcessId, wanted: &[(Seen, Vec<u64>)]) -> Vec<Vec<JavaFrames>> {
+    pub(crate) fn frames(
+        &mut self,
+        id: ProcessId,
+        wanted: &[(SampledAddress, Vec<u64>)],
+    ) -> Vec<Vec<JavaFrames>> {
         let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
         let answers = self.code(id, &lookups);
         let mut frames = Vec::with_capacity(wanted.len());
         for ((seen, times), answer) in wanted.iter().zip(answers) {
             frames.push(match answer {
-                Answer::Frames(one) => vec![one; times.len()],
-                Answer::Split => {
+                NameResult::Frames(one) => vec![one; times.len()],
+                NameResult::Split => {
                     let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
                     let moved = || lost(seen.pc, UnknownReason::CodeMoved);
                     let answers = self.code(id, &each).into_iter();
-                    let frames = answers.map(|a| if let Answer::Frames(f) = a { f } else { moved() });
+                    let frames = answers.map(|a| if let NameResult::Frames(f) = a { f } else { moved() });
                     // The code came or went in between, so the answer is not valid for other times.
                     frames.map(|frames| JavaFrames { lasting: false, ..frames }).collect()
                 }
@@ -229,7 +234,7 @@ impl JvmNames {
         id: ProcessId,
         at: MethodAt,
         time: MonoNs,
-    ) -> Option<(FrameChain, Times)> {
+    ) -> Option<(FrameChain, ValidTimes)> {
         self.methods.get(id, at, time)
     }
 
@@ -259,7 +264,8 @@ impl JvmNames {
         answers
     }
 
-    /// Sends `lookups` in requests, and returns what `read` finds for each in the responses, as far as there is something.
+    /// Sends `lookups` to the worker in batches. `read` gets the results from a response. Returns one result for each
+    /// lookup: `None` if the worker was lost, or sent no result.
     pub(super) fn each<T, R: Clone>(
         &mut self,
         key: FollowedKey,
@@ -288,15 +294,15 @@ impl JvmNames {
     }
 
     pub(crate) fn cost(&self) -> WorkerCost {
-        self.children.both().map(Child::cost).fold(WorkerCost::default(), WorkerCost::plus)
+        self.children.both().map(WorkerProcess::cost).fold(WorkerCost::default(), WorkerCost::plus)
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.children.both().find_map(Child::pid)
+        self.children.both().find_map(WorkerProcess::pid)
     }
 
     /// The code at addresses, at the times of the lookups.
-    fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<Answer> {
+    fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<NameResult> {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
             let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
@@ -306,7 +312,7 @@ impl JvmNames {
             });
         }
         let missing = lookups.iter().skip(answers.len());
-        answers.extend(missing.map(|l| Answer::Frames(lost(l.pc, UnknownReason::WorkerFailed))));
+        answers.extend(missing.map(|l| NameResult::Frames(lost(l.pc, UnknownReason::WorkerFailed))));
         answers
     }
 
@@ -350,18 +356,20 @@ impl JvmNames {
         }
     }
 
-    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaPc], logged: bool) -> Vec<Answer> {
+    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaPc], logged: bool) -> Vec<NameResult> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
         let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
-        let mut answers: Vec<Answer> = frames
+        let mut answers: Vec<NameResult> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
-            .map(|frames| Answer::Frames(JavaFrames { frames, before_attach: false, lasting: true, logged }))
+            .map(|frames| {
+                NameResult::Frames(JavaFrames { frames, before_attach: false, lasting: true, logged })
+            })
             .collect();
         for &(place, mark) in &names.marks {
             match (answers.get_mut(place as usize), mark) {
-                (Some(Answer::Frames(frames)), Mark::BeforeAttach) => frames.before_attach = true,
-                (Some(Answer::Frames(frames)), Mark::Passing) => frames.lasting = false,
-                (Some(answer), Mark::Split) => *answer = Answer::Split,
+                (Some(NameResult::Frames(frames)), AnswerMark::BeforeAttach) => frames.before_attach = true,
+                (Some(NameResult::Frames(frames)), AnswerMark::Passing) => frames.lasting = false,
+                (Some(answer), AnswerMark::Split) => *answer = NameResult::Split,
                 _ => {}
             }
         }
@@ -409,7 +417,7 @@ impl JvmNames {
         if let Err(how) = &answer {
             // Without another check, nothing is known of the code.
             followed.changes.note(&Changed::Everywhere);
-            if *how != Lost::NotAsked {
+            if *how != WorkerLoss::NotAsked {
                 followed.note_loss(MonoNs::now());
                 self.lost += 1;
             }
@@ -419,7 +427,10 @@ impl JvmNames {
 }
 
 /// The largest log, if all logs together take more than `most` bytes.
-fn one_too_many(followed: &HashMap<FollowedKey, Followed, RandomState>, most: u64) -> Option<FollowedKey> {
+fn largest_excess_log(
+    followed: &HashMap<FollowedKey, Followed, RandomState>,
+    most: u64,
+) -> Option<FollowedKey> {
     let logs = || followed.iter().filter(|((_, part), _)| *part == JvmData::Log);
     let memory = |(_, followed): (&FollowedKey, &Followed)| followed.stats.memory;
     let all: u64 = logs().map(memory).sum();
@@ -427,7 +438,7 @@ fn one_too_many(followed: &HashMap<FollowedKey, Followed, RandomState>, most: u6
     (all > most).then(largest)?
 }
 
-fn lookup(seen: Seen, times: &[u64]) -> JavaPc {
+fn lookup(seen: SampledAddress, times: &[u64]) -> JavaPc {
     let from = times.iter().copied().min().unwrap_or_default();
     let to = times.iter().copied().max().unwrap_or_default();
     JavaPc { pc: seen.pc, leaf: seen.leaf, from, to }
@@ -456,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_when_there_is_no_room_for_one_more() {
+    fn follow_returns_false_when_full() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
         let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
@@ -479,6 +490,6 @@ mod tests {
         let given_up = |tgid| jvms.followed[&(process(tgid), JvmData::Log)].is_given_up(MonoNs(0));
         let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
         assert!(given_up(2) && first_or_third == 1 && !given_up(4));
-        assert_eq!(one_too_many(&jvms.followed, MOST_OF_LOGS), None);
+        assert_eq!(largest_excess_log(&jvms.followed, MOST_OF_LOGS), None);
     }
 }

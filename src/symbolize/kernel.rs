@@ -20,7 +20,7 @@ const MAX_GENERATED: u64 = 16 << 10;
 
 /// A range of addresses that holds code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Region {
+struct CodeRegion {
     start: u64,
     end: u64,
     module: u16,
@@ -32,7 +32,7 @@ pub struct KernelSymbols {
     /// Sorted by address: address, offset of the name, module.
     symbols: Vec<(u64, u32, u16)>,
     names: Vec<u8>,
-    regions: Vec<Region>,
+    regions: Vec<CodeRegion>,
     modules: Vec<Arc<Module>>,
     hidden: bool,
 }
@@ -169,7 +169,7 @@ impl Parser {
                 && end > start
                 && let Some(module) = self.module(name)
             {
-                self.out.regions.push(Region { start, end, module });
+                self.out.regions.push(CodeRegion { start, end, module });
             }
         })
     }
@@ -235,7 +235,7 @@ impl Parser {
         for (start, end) in [("_stext", "_etext"), ("_sinittext", "_einittext")] {
             let (start, end) = (bound(start), bound(end));
             if start != 0 && end > start {
-                self.out.regions.push(Region { start, end, module: KERNEL });
+                self.out.regions.push(CodeRegion { start, end, module: KERNEL });
             }
         }
         let out = &mut self.out;
@@ -244,7 +244,7 @@ impl Parser {
             if module == BPF {
                 let next = out.symbols.get(i + 1).map_or(u64::MAX, |s| s.0);
                 let end = next.min(start.saturating_add(MAX_GENERATED));
-                out.regions.push(Region { start, end, module });
+                out.regions.push(CodeRegion { start, end, module });
             }
         }
         out.regions.sort_by_key(|r| r.start);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::cache::Cache;
-use super::changes::Changes;
+use super::changes::CodeChanges;
 use super::frames::FrameChain;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -19,12 +19,12 @@ const MAX_SPACES: usize = 16 << 10;
 
 /// An address of a process; a leaf and a return address are looked up differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Seen {
+pub(crate) struct SampledAddress {
     pub(crate) pc: u64,
     pub(crate) leaf: bool,
 }
 
-impl Seen {
+impl SampledAddress {
     /// The address to look up: inside the instruction that was running or calling.
     pub(crate) fn probe(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
@@ -53,19 +53,19 @@ pub(crate) enum KnownAddress {
 
 /// Times for which an answer is valid, the first and the last included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times {
+pub(crate) struct ValidTimes {
     pub(crate) from: u64,
     pub(crate) until: u64,
 }
 
-impl Times {
+impl ValidTimes {
     /// All times, as long as the mappings are the same.
-    pub(crate) const ALL: Times = Times { from: 0, until: u64::MAX };
+    pub(crate) const ALL: ValidTimes = ValidTimes { from: 0, until: u64::MAX };
     /// No times: each time is looked up again.
-    pub(crate) const NONE: Times = Times { from: u64::MAX, until: 0 };
+    pub(crate) const NONE: ValidTimes = ValidTimes { from: u64::MAX, until: 0 };
 
-    pub(crate) fn both(self, other: Times) -> Times {
-        Times { from: self.from.max(other.from), until: self.until.min(other.until) }
+    pub(crate) fn both(self, other: ValidTimes) -> ValidTimes {
+        ValidTimes { from: self.from.max(other.from), until: self.until.min(other.until) }
     }
 
     pub(crate) fn contain(self, at: MonoNs) -> bool {
@@ -78,14 +78,14 @@ impl Times {
 pub(crate) struct SpaceNumber(u64);
 
 #[derive(Debug)]
-struct Space {
+struct SpaceVersion {
     number: SpaceNumber,
     /// When the mappings became what they are.
     mapped: MonoNs,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct CachedAddress {
     answer: KnownAddress,
     /// Time of the lookup; for Java, the first time at which the code is known to be there.
     from: MonoNs,
@@ -94,16 +94,16 @@ struct Entry {
 }
 
 #[derive(Debug)]
-pub(crate) struct Known {
-    spaces: HashMap<ProcessId, Space, RandomState>,
+pub(crate) struct AddressCache {
+    spaces: HashMap<ProcessId, SpaceVersion, RandomState>,
     next: u64,
-    entries: Cache<(SpaceNumber, u64), Entry>,
+    entries: Cache<(SpaceNumber, u64), CachedAddress>,
 }
 
-impl Known {
+impl AddressCache {
     /// Keeps up to twice `capacity` addresses.
-    pub(crate) fn new(capacity: usize) -> Known {
-        Known { spaces: HashMap::default(), next: 0, entries: Cache::new(capacity) }
+    pub(crate) fn new(capacity: usize) -> AddressCache {
+        AddressCache { spaces: HashMap::default(), next: 0, entries: Cache::new(capacity) }
     }
 
     /// The space of a process whose mappings are the same since `mapped`; `None` for an earlier time.
@@ -121,7 +121,7 @@ impl Known {
         }
         let number = SpaceNumber(self.next);
         self.next += 1;
-        self.spaces.insert(id, Space { number, mapped });
+        self.spaces.insert(id, SpaceVersion { number, mapped });
         Some(number)
     }
 
@@ -130,10 +130,10 @@ impl Known {
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
-        seen: Seen,
+        seen: SampledAddress,
         at: MonoNs,
-        changes: Option<&Changes>,
-    ) -> Option<(KnownAddress, Times)> {
+        changes: Option<&CodeChanges>,
+    ) -> Option<(KnownAddress, ValidTimes)> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
         let is_renewed = match &entry.answer {
             KnownAddress::Code(_) => true,
@@ -143,14 +143,14 @@ impl Known {
             return None;
         }
         let times = match entry.answer {
-            KnownAddress::Code(_) => Times::ALL,
+            KnownAddress::Code(_) => ValidTimes::ALL,
             KnownAddress::Java(_) => {
                 let changes = changes?;
                 if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
                     return None;
                 }
                 entry.reading = changes.now();
-                Times { from: entry.from.0, ..Times::ALL }
+                ValidTimes { from: entry.from.0, ..ValidTimes::ALL }
             }
         };
         Some((entry.answer.clone(), times))
@@ -161,13 +161,13 @@ impl Known {
     pub(crate) fn insert(
         &mut self,
         space: SpaceNumber,
-        seen: Seen,
+        seen: SampledAddress,
         from: MonoNs,
         answer: KnownAddress,
-        changes: Option<&Changes>,
+        changes: Option<&CodeChanges>,
     ) {
-        let reading = changes.map_or(0, Changes::now);
-        self.entries.insert((space, key(seen)), Entry { answer, from, reading });
+        let reading = changes.map_or(0, CodeChanges::now);
+        self.entries.insert((space, key(seen)), CachedAddress { answer, from, reading });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -186,7 +186,7 @@ impl Known {
 }
 
 /// Addresses of user space have at most 57 bits.
-fn key(Seen { pc, leaf }: Seen) -> u64 {
+fn key(SampledAddress { pc, leaf }: SampledAddress) -> u64 {
     pc << 1 | u64::from(leaf)
 }
 
@@ -199,13 +199,13 @@ mod tests {
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
 
-    fn seen(pc: u64) -> Seen {
-        Seen { pc, leaf: false }
+    fn seen(pc: u64) -> SampledAddress {
+        SampledAddress { pc, leaf: false }
     }
 
     #[test]
     fn java_holds_until_its_code_changes() {
-        let (mut known, mut changes) = (Known::new(100), Changes::default());
+        let (mut known, mut changes) = (AddressCache::new(100), CodeChanges::default());
         let space = known.space(ID, MonoNs(50), MonoNs(1)).unwrap();
         let frames = JavaFrames {
             frames: unknown(UnknownReason::NotLogged, None, 0),
@@ -213,17 +213,17 @@ mod tests {
             lasting: true,
             logged: true,
         };
-        let insert = |known: &mut Known, changes: &Changes, seen, at| {
+        let insert = |known: &mut AddressCache, changes: &CodeChanges, seen, at| {
             known.insert(space, seen, MonoNs(at), KnownAddress::Java(frames.clone()), Some(changes));
         };
         insert(&mut known, &changes, seen(0x10_0000), 50);
         insert(&mut known, &changes, seen(0x20_0000), 50);
-        let holds = |known: &mut Known, changes: &Changes, seen, at| {
+        let holds = |known: &mut AddressCache, changes: &CodeChanges, seen, at| {
             known.get(space, seen, MonoNs(at), Some(changes)).is_some()
         };
         assert!(holds(&mut known, &changes, seen(0x10_0000), 50));
         assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
-        assert!(!holds(&mut known, &changes, Seen { pc: 0x10_0000, leaf: true }, 50));
+        assert!(!holds(&mut known, &changes, SampledAddress { pc: 0x10_0000, leaf: true }, 50));
         // The call that returns to 0x20_0000 is the last instruction of this code.
         changes.note(&Changed::Ranges(vec![(0x1f_ff00, 0x20_0000)]));
         assert!(holds(&mut known, &changes, seen(0x10_0000), 60));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_space_lasts_until_its_mappings_change() {
-        let mut known = Known::new(100);
+        let mut known = AddressCache::new(100);
         let frames = unknown(UnknownReason::NoSymbol, None, 0);
         let first = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
         known.insert(first, seen(0x1000), MonoNs(50), KnownAddress::Code(frames), None);
@@ -249,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_log_tells_of_is_never_asked_for_anew() {
-        let mut known = Known::new(100);
-        let changes = Changes::default();
+    fn only_logged_answers_are_never_looked_up_again() {
+        let mut known = AddressCache::new(100);
+        let changes = CodeChanges::default();
         let space = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
         let frames = unknown(UnknownReason::NoSymbol, None, 0);
         let java =
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn spaces_of_the_past_hold_no_memory() {
-        let mut known = Known::new(100);
+        let mut known = AddressCache::new(100);
         for second in 0..600 {
             let at = MonoNs(second * 1_000_000_000);
             let space = known.space(ID, at, at).unwrap();

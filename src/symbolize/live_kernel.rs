@@ -27,7 +27,7 @@ const MODULES: &str = "/sys/module";
 pub(crate) struct Kernel {
     symbols: KernelSymbols,
     frames: Cache<u64, Result<Arc<Frame>, UnknownReason>>,
-    loaded: Loaded,
+    loaded: LoadedModules,
     checked: Instant,
     directory: PathBuf,
     /// How often kallsyms was read.
@@ -44,12 +44,12 @@ impl Kernel {
         let mut kernel = Kernel {
             symbols: KernelSymbols::hidden(),
             frames: Cache::new(CACHED),
-            loaded: Loaded::default(),
+            loaded: LoadedModules::default(),
             checked: Instant::now(),
             directory,
             reads: 0,
         };
-        kernel.renew(Loaded::look(&kernel.directory));
+        kernel.renew(LoadedModules::look(&kernel.directory));
         kernel
     }
 
@@ -57,7 +57,7 @@ impl Kernel {
     /// named: another module may have taken the place of one, with a function at every address.
     pub(crate) fn follow_modules(&mut self) {
         if modules(&self.directory) != self.loaded.modules {
-            self.renew(Loaded::look(&self.directory));
+            self.renew(LoadedModules::look(&self.directory));
         }
     }
 
@@ -95,7 +95,7 @@ impl Kernel {
             return false;
         }
         self.checked = Instant::now();
-        let loaded = Loaded::look(&self.directory);
+        let loaded = LoadedModules::look(&self.directory);
         let changed = (self.loaded.modules, self.loaded.programs) != (loaded.modules, loaded.programs);
         if changed {
             self.renew(loaded);
@@ -103,7 +103,7 @@ impl Kernel {
         changed
     }
 
-    fn renew(&mut self, loaded: Loaded) {
+    fn renew(&mut self, loaded: LoadedModules) {
         self.reads += 1;
         let modules = File::open("/proc/modules").map(BufReader::new);
         let kallsyms = File::open("/proc/kallsyms").map(|f| BufReader::with_capacity(64 << 10, f));
@@ -131,7 +131,7 @@ fn build_id(directory: &Path, module: &str) -> Option<Vec<u8>> {
 
 /// The modules and BPF programs in the kernel now.
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedModules {
     /// A hash of the set of modules.
     modules: u64,
     /// A hash of the set of BPF programs.
@@ -140,9 +140,9 @@ struct Loaded {
     lengths: HashMap<u64, u64>,
 }
 
-impl Loaded {
+impl LoadedModules {
     /// Lists both. Only with `CAP_SYS_ADMIN` the kernel lists BPF programs; without it their code counts as unchanged.
-    fn look(directory: &Path) -> Loaded {
+    fn look(directory: &Path) -> LoadedModules {
         let modules = modules(directory);
         let mut hasher = DefaultHasher::new();
         let options = ProgInfoQueryOptions::default().include_jited_ksyms(true).include_jited_func_lens(true);
@@ -153,7 +153,7 @@ impl Loaded {
                 lengths.insert(start as u64, u64::from(length));
             }
         }
-        Loaded { modules, programs: hasher.finish(), lengths }
+        LoadedModules { modules, programs: hasher.finish(), lengths }
     }
 }
 

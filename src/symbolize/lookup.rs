@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::frames::{FrameChain, unknown};
-use super::known::{JavaFrames, KnownAddress, Seen, SpaceNumber};
+use super::known::{JavaFrames, KnownAddress, SampledAddress, SpaceNumber};
 use super::method_cache::MethodAt;
 use super::place::FileHandle;
 use crate::process::FileId;
@@ -14,22 +14,24 @@ use crate::sample::{MonoNs, ProcessId, UserWord};
 
 /// The lookup that a word of a stack needs.
 pub(super) enum WordQuery {
-    Code(Seen),
+    Code(SampledAddress),
     Method(MethodAt),
 }
 
 impl From<UserWord> for WordQuery {
     fn from(word: UserWord) -> WordQuery {
         match word {
-            UserWord::Leaf(pc) => WordQuery::Code(Seen { pc, leaf: true }),
-            UserWord::Return(pc) | UserWord::Followed(pc) => WordQuery::Code(Seen { pc, leaf: false }),
+            UserWord::Leaf(pc) => WordQuery::Code(SampledAddress { pc, leaf: true }),
+            UserWord::Return(pc) | UserWord::Followed(pc) => {
+                WordQuery::Code(SampledAddress { pc, leaf: false })
+            }
             UserWord::Interpreted { method, bcp } => WordQuery::Method(MethodAt { method, bcp }),
         }
     }
 }
 
 /// One user word of a stack.
-pub(super) struct Step {
+pub(super) struct WordLookup {
     pub(super) slot: Slot,
     /// The word was found as a return address, but no code is mapped there.
     pub(super) astray: bool,
@@ -43,7 +45,7 @@ pub(super) enum Slot {
     Native(FileId, u64),
     Jit(ProcessId, u64),
     JavaKnown(JavaFrames),
-    Java(ProcessId, Seen, u64),
+    Java(ProcessId, SampledAddress, u64),
     Interpreted(ProcessId, MethodAt),
 }
 
@@ -65,7 +67,7 @@ pub(super) struct WorkerBatch {
     /// Each address with the time at which it was seen.
     pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
     /// Each address with the times at which it was seen.
-    pub(super) java: HashMap<ProcessId, HashMap<Seen, Vec<u64>, RandomState>>,
+    pub(super) java: HashMap<ProcessId, HashMap<SampledAddress, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,
 }
 
@@ -74,7 +76,7 @@ pub(super) struct WorkerBatch {
 pub(super) struct BatchAnswer {
     pub(super) native: HashMap<(FileId, u64), FrameChain, RandomState>,
     pub(super) jit: HashMap<(ProcessId, u64), FrameChain, RandomState>,
-    pub(super) java: HashMap<(ProcessId, Seen, u64), JavaFrames, RandomState>,
+    pub(super) java: HashMap<(ProcessId, SampledAddress, u64), JavaFrames, RandomState>,
     pub(super) interpreted: HashMap<(ProcessId, MethodAt), FrameChain, RandomState>,
 }
 

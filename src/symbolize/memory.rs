@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{Advice, madvise};
 
 /// The kernel's data on this process, opened early: the worker may open nothing later.
-static KERNEL: OnceLock<Kernel> = OnceLock::new();
+static KERNEL: OnceLock<ProcSelf> = OnceLock::new();
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 /// Bytes of files that may be resident before they are given back, after a request and during one.
@@ -21,14 +21,14 @@ const MAPPED: &str = "r--s";
 /// Prefix of the names of files in memory: their pages stay if they are given back.
 const IN_MEMORY: &str = "/memfd:";
 
-struct Kernel {
+struct ProcSelf {
     mappings: File,
     sizes: File,
     /// Bytes of files that stay resident after giving back: this program's own, and those in memory.
-    rest: AtomicU64,
+    baseline: AtomicU64,
 }
 
-impl Kernel {
+impl ProcSelf {
     /// Resident bytes of files: the third field of `statm`, proc_pid_statm(5).
     fn files(&self) -> u64 {
         let mut text = [0; 128];
@@ -50,8 +50,8 @@ impl Kernel {
 /// Prepares [`give_back_files`]. Must be called before the sandbox is entered.
 pub(super) fn prepare() -> io::Result<()> {
     let [mappings, sizes] = ["maps", "statm"].map(|name| File::open(format!("/proc/self/{name}")));
-    let kernel = Kernel { mappings: mappings?, sizes: sizes?, rest: AtomicU64::new(0) };
-    kernel.rest.store(kernel.files(), Ordering::Relaxed);
+    let kernel = ProcSelf { mappings: mappings?, sizes: sizes?, baseline: AtomicU64::new(0) };
+    kernel.baseline.store(kernel.files(), Ordering::Relaxed);
     KERNEL.get_or_init(|| kernel);
     Ok(())
 }
@@ -82,7 +82,7 @@ pub(super) fn bound_files() {
 
 fn give_back_files_above(bound: u64) {
     let Some(kernel) = KERNEL.get() else { return };
-    if kernel.files() < kernel.rest.load(Ordering::Relaxed).saturating_add(bound) {
+    if kernel.files() < kernel.baseline.load(Ordering::Relaxed).saturating_add(bound) {
         return;
     }
     for line in kernel.mappings().split(|&byte| byte == b'\n') {
@@ -91,7 +91,7 @@ fn give_back_files_above(bound: u64) {
         // has. Nothing else changes this process's mappings meanwhile, since it has one thread.
         let _ = unsafe { madvise(std::ptr::with_exposed_provenance_mut(start), len, Advice::LinuxDontNeed) };
     }
-    kernel.rest.store(kernel.files(), Ordering::Relaxed);
+    kernel.baseline.store(kernel.files(), Ordering::Relaxed);
 }
 
 /// Address and length of a file that a library has mapped.

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
+use super::thread_local::ThreadLocal;
 use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
 use crate::outside::OutsideStack;
 use crate::profile::file_trait::FileTraits;
+use crate::profile::resource::ResourceAttributes;
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::{Leaf, StillWaiting};
 
@@ -26,10 +28,10 @@ pub(crate) enum WorkerRequest {
     /// The perf map's names for these addresses; `raw`: as the runtime wrote them.
     Jit { map: u64, addresses: Vec<JitPc>, raw: bool },
     /// Read the new records of a JVM's log. A descriptor comes with a log that is new to this worker.
-    ReadLog { jvm: u64, follow: Option<Follow> },
+    ReadLog { jvm: u64, follow: Option<LogReading> },
     /// Check the known code of a JVM again. A descriptor comes with the memory of a JVM that is new to this worker. The
     /// response is that of `ReadLog`.
-    ReadMemory { jvm: u64, watch: Option<Box<Watch>> },
+    ReadMemory { jvm: u64, watch: Option<Box<MemoryReading>> },
     /// The JVM's code at these addresses, at the given times.
     Java { jvm: u64, lookups: Vec<JavaPc> },
     /// The methods that the JVM's interpreter was running.
@@ -47,6 +49,10 @@ pub(crate) enum WorkerRequest {
     Unwind { space: u32, threads: Vec<ThreadToUnwind> },
     /// The unwind table of the file whose descriptor is with this message, or of a part of the file around an offset.
     UnwindTable { around: Option<u64> },
+    /// The exported thread-local variable of the file whose descriptor is with this message.
+    ThreadLocal { name: String },
+    /// The attributes in this payload of a process context.
+    ProcessContext { payload: Vec<u8> },
 }
 
 /// An object that a worker keeps for later requests, with the descriptors that it was given.
@@ -81,6 +87,10 @@ pub(crate) enum WorkerResponse {
     Done,
     /// To `UnwindTable`; the file may have no usable rules.
     UnwindTable(Result<TableBytes, NoTable>),
+    /// To `ThreadLocal`; the file may define no such variable.
+    ThreadLocal(Option<ThreadLocal>),
+    /// To `ProcessContext`.
+    ProcessContext(ResourceAttributes),
     /// The request does not fit the requests before it.
     Refused,
 }
@@ -166,7 +176,7 @@ pub(crate) struct JitPc {
 
 /// How to read a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Follow {
+pub(crate) struct LogReading {
     /// How far the JVM's `CLOCK_MONOTONIC` is ahead of the host's, nanoseconds.
     pub(crate) clock_offset_ns: i64,
     /// Keep the numbers in names that differ from run to run.
@@ -177,7 +187,7 @@ pub(crate) struct Follow {
 
 /// How to read a JVM's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Watch {
+pub(crate) struct MemoryReading {
     pub(crate) layout: VmLayout,
     /// The JVM's code has debug records at calls and safepoints only.
     pub(crate) coarse: bool,
@@ -252,7 +262,7 @@ pub(crate) struct JavaClassAt {
 
 /// A remark on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Mark {
+pub(crate) enum AnswerMark {
     /// The code has debug records at calls and safepoints only: compiled before the agent came, or without agent.
     BeforeAttach,
     /// The answer is known to change later.
@@ -267,7 +277,7 @@ pub(crate) struct NameAnswers {
     pub(crate) texts: Vec<String>,
     pub(crate) answers: Vec<Result<Vec<Name>, UnknownReason>>,
     /// Remarks on some answers, by index. Java only.
-    pub(crate) marks: Vec<(u32, Mark)>,
+    pub(crate) marks: Vec<(u32, AnswerMark)>,
 }
 
 /// The name of a function, or its place.
@@ -332,7 +342,7 @@ impl NameAnswersBuilder {
     }
 
     /// Adds a remark on the next answer.
-    pub(crate) fn mark(&mut self, mark: Mark) {
+    pub(crate) fn mark(&mut self, mark: AnswerMark) {
         let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
         self.names.marks.push((next, mark));
     }

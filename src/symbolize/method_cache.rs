@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cache::Cache;
 use super::frames::FrameChain;
-use super::known::Times;
+use super::known::ValidTimes;
 use crate::sample::{MonoNs, ProcessId};
 
 /// A method, and the position in it.
@@ -17,9 +17,9 @@ pub(crate) struct MethodAt {
 }
 
 #[derive(Clone, Debug)]
-struct Answer {
+struct CachedMethod {
     frames: FrameChain,
-    holds: Times,
+    holds: ValidTimes,
 }
 
 /// Answers that are kept for one method: each window may have another one, and its stacks may wait for some windows.
@@ -29,7 +29,7 @@ const ANSWERS: usize = 8;
 const KEPT: u64 = 120_000_000_000;
 
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<Answer>>);
+pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<CachedMethod>>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
@@ -37,7 +37,12 @@ impl MethodCache {
     }
 
     /// The cached frames of a method at a time, and the times for which they are valid.
-    pub(crate) fn get(&mut self, id: ProcessId, at: MethodAt, time: MonoNs) -> Option<(FrameChain, Times)> {
+    pub(crate) fn get(
+        &mut self,
+        id: ProcessId,
+        at: MethodAt,
+        time: MonoNs,
+    ) -> Option<(FrameChain, ValidTimes)> {
         let answers = self.0.get_mut(&(id, at))?;
         let about = answers.iter().filter(|answer| answer.holds.contain(time));
         // Take the answer that begins nearest. Of two, take the first, given when more was known of that time.
@@ -48,13 +53,13 @@ impl MethodCache {
     /// Caches an answer for times `from..=until`. If the answer before is the same, it is valid in between too.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
         self.0.age(MonoNs(until), KEPT);
-        let answer = Answer { frames, holds: Times { from, until } };
+        let answer = CachedMethod { frames, holds: ValidTimes { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
             self.0.insert((id, at), vec![answer]);
             return;
         };
         if let Some(last) = answers.last_mut().filter(|last| last.frames == answer.frames) {
-            last.holds = Times { from: last.holds.from.min(from), until };
+            last.holds = ValidTimes { from: last.holds.from.min(from), until };
             return;
         }
         answers.push(answer);
@@ -101,8 +106,8 @@ mod tests {
         cache.insert(ID, AT, 10, 20, first.clone());
         cache.insert(ID, AT, 25, 30, second.clone());
         cache.insert(ID, AT, 10, 40, gone.clone());
-        let told = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().0);
-        assert_eq!(told, [first, first, second, gone].map(Clone::clone));
+        let shown = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().0);
+        assert_eq!(shown, [first, first, second, gone].map(Clone::clone));
         for at in 50..50 + 2 * ANSWERS as u64 {
             cache.insert(ID, AT, at, at, names[at as usize % 2].clone());
         }

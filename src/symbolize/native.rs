@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 
-use super::blaze::{Blaze, SourceCode, SourceLocation};
+use super::blaze::{BlazesymFile, SourceCode, SourceLocation};
 use super::coroutine;
 use super::demangle::{MAX_NAME, demangle};
 use super::elf::{Elf, ElfError};
@@ -14,10 +14,10 @@ use super::file_traits;
 use super::function::{Called, NativeFunction};
 use super::go::GoCode;
 use super::htlhash;
-use super::message::{DebugLink, FileFacts};
+use super::message::FileFacts;
 use super::plt::Plt;
 use super::shared::SharedDwarf;
-use super::symbol_file::{Covering, SymbolFile};
+use super::symbol_file::{CoveringSymbol, SymbolFile};
 use crate::profile::frame::clean;
 use crate::profile::{Kind, UnknownReason};
 
@@ -73,7 +73,7 @@ impl Native {
             wants_debug_file: self.debug_file.is_none()
                 && !(own.has_debug_info() && own.has_symtab())
                 && !self.go().is_all(own),
-            debug_link: own.debug_link().map(|(name, crc)| DebugLink { name, crc }),
+            debug_link: own.debug_link(),
             // Skeleton units refer to addresses in a section of their own.
             wants_package: own.has_debug_info() && own.section(".debug_addr").is_some(),
             alternate: elf.alternate_build_id(),
@@ -90,7 +90,7 @@ impl Native {
         if debug.build_id() != own.build_id() {
             return Err(ElfError::Malformed("the debug file has another build id"));
         }
-        if own.build_id().is_none() && own.debug_link().map(|(_, crc)| crc) != Some(debug.checksum()?) {
+        if own.build_id().is_none() && own.debug_link().map(|link| link.crc) != Some(debug.checksum()?) {
             return Err(ElfError::Malformed("the debug file has another checksum"));
         }
         self.debug_file = Some(SymbolFile::of(debug));
@@ -157,20 +157,20 @@ impl Native {
     /// Frees memory whose content is quickly read again. Returns whether such memory is still held.
     pub(crate) fn trim(&self) -> bool {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(Blaze::trim)
+        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(BlazesymFile::trim)
     }
 
     /// Frees all such memory, because other files are looked up now.
     pub(crate) fn forget_lines(&self) {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::lines_so_far).into_iter().for_each(Blaze::forget_lines);
+        self.dwarf().and_then(SymbolFile::lines_so_far).into_iter().for_each(BlazesymFile::forget_lines);
     }
 
     /// The functions at an address: by symbols, then DWARF, then the PLT, then the extent of the code.
     fn named(
         &self,
         address: u64,
-        symbol: Option<Covering>,
+        symbol: Option<CoveringSymbol>,
         code: SourceCode,
     ) -> Result<Vec<NativeFunction>, UnknownReason> {
         let SourceCode { function, own, inlined } = code;
@@ -199,7 +199,7 @@ impl Native {
     }
 
     /// The functions whose symbols cover these addresses.
-    fn covering(&self, addresses: &[u64]) -> Vec<Option<Covering>> {
+    fn covering(&self, addresses: &[u64]) -> Vec<Option<CoveringSymbol>> {
         let mut found = vec![None; addresses.len()];
         for table in self.tables() {
             let missing: Vec<usize> = (0..found.len()).filter(|&place| found[place].is_none()).collect();
@@ -260,7 +260,7 @@ impl Native {
 
     /// The function without a size that reaches to an address, as far as known. A function with a description ends
     /// where its description ends.
-    fn reaching(&self, address: u64) -> Option<Covering> {
+    fn reaching(&self, address: u64) -> Option<CoveringSymbol> {
         let symbol = self.tables().find_map(|table| table.reaching(address))?;
         let extents = self.extents();
         let next = extents.next(symbol.start).is_none_or(|next| next > address);

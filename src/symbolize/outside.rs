@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::child::{Child, SHORTEST, WorkerCost};
+use super::child::{MAX_DIVISOR, WorkerCost, WorkerProcess};
 use super::message::{ThreadToUnwind, WorkerRequest, WorkerResponse};
 use crate::outside::OutsideStack;
 use crate::process::patience::Tenant;
@@ -21,7 +21,7 @@ const BATCH: usize = 256;
 /// A process whose threads are to be unwound.
 #[derive(Debug)]
 pub struct OutsideProcess {
-    /// Thread group id.
+    /// Process id in the initial pid namespace.
     pub tgid: u32,
     /// Its memory, `/proc/PID/mem`, open.
     pub memory: OwnedFd,
@@ -35,7 +35,7 @@ pub struct OutsideProcess {
 #[derive(Debug)]
 pub(super) struct OutsideWorker {
     binary: PathBuf,
-    child: Option<Child>,
+    child: Option<WorkerProcess>,
     /// Workers that were lost.
     pub(super) lost: u64,
 }
@@ -46,7 +46,7 @@ impl OutsideWorker {
     }
 
     pub(super) fn cost(&self) -> WorkerCost {
-        self.child.as_ref().map(Child::cost).unwrap_or_default()
+        self.child.as_ref().map(WorkerProcess::cost).unwrap_or_default()
     }
 
     /// Unwinds threads of one process. `None` for those that could not be unwound.
@@ -77,7 +77,7 @@ impl OutsideWorker {
         // The worker shares the position.
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).ok()?;
         if self.child.is_none() {
-            self.child = Child::start(self.binary.clone(), DEADLINE, SHORTEST).ok();
+            self.child = WorkerProcess::start(self.binary.clone(), DEADLINE, MAX_DIVISOR).ok();
         }
         let child = self.child.as_mut()?;
         let request = WorkerRequest::Unwind { space: process.space, threads: threads.to_vec() };
@@ -86,7 +86,7 @@ impl OutsideWorker {
             Ok(WorkerResponse::Unwound(stacks)) if stacks.len() == threads.len() => Some(stacks),
             Ok(_) => None,
             Err(how) => {
-                self.lost += u64::from(how != super::child::Lost::NotAsked);
+                self.lost += u64::from(how != super::child::WorkerLoss::NotAsked);
                 None
             }
         }

@@ -34,7 +34,7 @@ const BLOCK: usize = 64 << 10;
 
 /// The code of one line, by its start.
 #[derive(Clone, Copy, Debug)]
-struct Code {
+struct PerfMapEntry {
     end: u64,
     /// Offset of the name; names are in the order of their lines.
     name: u32,
@@ -47,7 +47,7 @@ struct Code {
 #[derive(Debug, Default)]
 pub struct PerfMap {
     /// Sorted by start. No two ranges overlap.
-    code: BTreeMap<u64, Code>,
+    code: BTreeMap<u64, PerfMapEntry>,
     names: Vec<u8>,
     /// Offset up to which the file was read: after the last whole line, or inside a line that is too long.
     read_to: u64,
@@ -130,7 +130,7 @@ impl PerfMap {
         Ok(if raw { clean(name, MAX_NAME) } else { clean(&without_tier(name), MAX_NAME) })
     }
 
-    fn name_of(&self, code: &Code) -> &[u8] {
+    fn name_of(&self, code: &PerfMapEntry) -> &[u8] {
         let start = code.name as usize;
         self.names.get(start..start + code.len as usize).unwrap_or_default()
     }
@@ -162,7 +162,7 @@ impl PerfMap {
         let place = u32::try_from(self.names.len()).ok().zip(u32::try_from(name.len()).ok());
         let Some((at, len)) = place else { return };
         self.names.extend_from_slice(name);
-        self.code.insert(start, Code { end, name: at, len, replaced_in });
+        self.code.insert(start, PerfMapEntry { end, name: at, len, replaced_in });
     }
 
     /// Drops the names of code that is gone, and the older half of the code if that is not enough.
@@ -213,7 +213,7 @@ fn hex(text: &[u8]) -> Option<u64> {
 }
 
 /// V8 marks the tier of a function before its name: `~` interpreted, `^` baseline, `+` Maglev, `*` TurboFan
-/// (`src/logging/code-events.h`, `ComputeMarker`). One function is one frame, in whatever tier it runs.
+/// (`src/logging/code-events.h`, `ComputeMarker`). One function is one frame in all tiers.
 fn without_tier(name: &[u8]) -> Vec<u8> {
     const KINDS: [&[u8]; 5] = [b"LazyCompile:", b"JS:", b"Function:", b"Eval:", b"Script:"];
     for kind in KINDS {

@@ -7,19 +7,24 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::elf::{Elf, ElfError, ElfSource, Section};
+use memchr::memmem;
+
+use super::elf::{EM_X86_64, Elf, ElfError, Section};
 use super::fields::{Class, Fields};
 
 /// Limits on what is read of a file, bytes. Tables are read in parts: a file can say that its tables have any size.
 const MAX_SYMBOLS: u64 = 256 << 20;
 const MAX_STRINGS: u64 = 512 << 20;
-const PART: u64 = 1 << 20;
+pub(super) const PART: u64 = 1 << 20;
 /// Names that end as the wanted one: linkers share the ends of strings.
 const MAX_PLACES: u64 = 1 << 16;
 const MAX_NOTES: u64 = 16 << 20;
 /// Places of one marker: the compiler inlines the functions that have it.
 const MAX_SITES: usize = 256;
 
+/// `e_machine` of this program.
+const OWN_MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+const EM_AARCH64: u16 = 183;
 const FUNCTION: u8 = 2;
 const INDIRECT_FUNCTION: u8 = 10;
 const STAPSDT: u32 = 3;
@@ -69,7 +74,7 @@ impl ProbedFile {
     /// # Errors
     /// If it is not an ELF file that can be read.
     pub fn open(file: OwnedFd) -> Result<ProbedFile, ElfError> {
-        Ok(ProbedFile(Elf::read_headers(ElfSource::File(File::from(file)))?))
+        Ok(ProbedFile(Elf::read(File::from(file))?))
     }
 
     /// The same of a file in memory.
@@ -85,9 +90,28 @@ impl ProbedFile {
     /// # Errors
     /// Why there is no such function.
     pub fn function(&self, symbol: &str) -> Result<ProbeSite, NoProbeSite> {
+        self.function_in(&[".symtab", ".dynsym"], symbol)
+    }
+
+    /// Where a function begins that the file exports to others.
+    ///
+    /// # Errors
+    /// Why there is no such function.
+    pub fn exported_function(&self, symbol: &str) -> Result<ProbeSite, NoProbeSite> {
+        self.function_in(&[".dynsym"], symbol)
+    }
+
+    /// Whether the code is 64-bit code of this processor.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        let ProbedFile(elf) = self;
+        elf.class() == Class::Elf64 && elf.machine() == OWN_MACHINE
+    }
+
+    fn function_in(&self, tables: &[&str], symbol: &str) -> Result<ProbeSite, NoProbeSite> {
         let ProbedFile(elf) = self;
         let mut indirect = false;
-        for table in [".symtab", ".dynsym"] {
+        for &table in tables {
             let Some(section) = elf.section(table) else { continue };
             let Some(names) = elf.strings_of(section) else { continue };
             match symbol_in(elf, section, names, symbol)? {
@@ -134,6 +158,9 @@ fn symbol_in(
 ) -> Result<Option<(u8, u64)>, NoProbeSite> {
     let names = places_of(elf, names, symbol)?;
     within(section.size, MAX_SYMBOLS)?;
+    if names.is_empty() {
+        return Ok(None);
+    }
     let (size, at) = match elf.class() {
         Class::Elf64 => (24, [4, 6, 8]),
         Class::Elf32 => (16, [12, 14, 4]),
@@ -162,7 +189,7 @@ fn symbol_in(
 }
 
 /// Where in a table of strings one is `symbol`, perhaps with a version behind it: `malloc@@GLIBC_2.2.5`.
-fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, NoProbeSite> {
+pub(super) fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, ElfError> {
     let mut places = HashSet::new();
     let size = names.size;
     within(size, MAX_STRINGS)?;
@@ -171,21 +198,20 @@ fn places_of(elf: &Elf, names: &Section, symbol: &str) -> Result<HashSet<u64>, N
         // A string may reach into the next part.
         let len = (part.end + beyond).min(size) - part.start;
         let bytes = elf.bytes(names.offset.saturating_add(part.start), len, PART + beyond)?;
-        let found =
-            bytes.windows(symbol.len() + 1).enumerate().filter(|(_, window)| is_named(window, symbol));
-        places.extend(found.map(|(at, _)| part.start + at as u64));
+        let found = memmem::find_iter(&bytes, symbol).filter(|&at| is_named(&bytes[at..], symbol));
+        places.extend(found.map(|at| part.start + at as u64));
         within(places.len() as u64, MAX_PLACES)?;
     }
     Ok(places)
 }
 
 /// A table that is larger is not read: what it lacks in a part would look as if the file had no such function.
-fn within(size: u64, limit: u64) -> Result<(), ElfError> {
+pub(super) fn within(size: u64, limit: u64) -> Result<(), ElfError> {
     if size > limit { Err(ElfError::TooLarge { what: "size of a table", value: size }) } else { Ok(()) }
 }
 
 /// Ranges of at most `most`, up to `size`.
-fn parts(size: u64, most: u64) -> impl Iterator<Item = Range<u64>> {
+pub(super) fn parts(size: u64, most: u64) -> impl Iterator<Item = Range<u64>> {
     (0..size.div_ceil(most)).map(move |part| part * most..((part + 1) * most).min(size))
 }
 

@@ -87,8 +87,8 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     let address = parsed.eh_frame_ptr().direct().ok()?;
     let (offset, left) = elf.offset_of(address)?;
     let end = Some(header.size).filter(|&size| size <= MAX_HEADER).and_then(|_| end(elf, &parsed, &bases));
-    let told = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=left).contains(&size));
-    Some(TableSection { address, offset, size: told.unwrap_or(left.min(MAX_ENDLESS)) })
+    let stated_size = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=left).contains(&size));
+    Some(TableSection { address, offset, size: stated_size.unwrap_or(left.min(MAX_ENDLESS)) })
 }
 
 /// The address after the last description in the header's table.
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_chain_of_hashes_tells_how_many_symbols_there_are() {
+    fn the_last_hash_chain_gives_the_number_of_symbols() {
         // Two buckets; the first symbol with a hash is number 3; one word of the filter; the chains are 3 to 4 and 5 to
         // 7.
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worker_ends_itself_and_nobody_else() {
+    fn the_worker_can_signal_only_itself() {
         let filter = filter(Pid::from_raw(4711).unwrap()).unwrap();
         assert!(allows(&filter, libc::SYS_tgkill, 4711));
         for other in [0, 1, 4712, u64::from(u32::MAX)] {

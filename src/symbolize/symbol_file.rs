@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use lzma_rust2::XzReader;
 
 use super::aliases::Aliases;
-use super::blaze::{Blaze, ElfSymbol};
+use super::blaze::{BlazesymFile, ElfSymbol};
 use super::elf::{Elf, SHF_EXECINSTR, Section};
 use super::image;
 
 /// A function whose symbol covers the address of a lookup.
 #[derive(Clone, Debug)]
-pub(super) struct Covering {
+pub(super) struct CoveringSymbol {
     /// The symbol's name, not demangled.
     pub(super) name: Vec<u8>,
     pub(super) start: u64,
@@ -23,9 +23,9 @@ pub(super) struct Covering {
 pub(super) struct SymbolFile {
     pub(super) elf: Elf,
     has_packed_dwarf: bool,
-    blaze: OnceCell<Option<Blaze>>,
+    blaze: OnceCell<Option<BlazesymFile>>,
     /// The same file with its DWARF unpacked, if it is packed.
-    unpacked: OnceCell<Option<Blaze>>,
+    unpacked: OnceCell<Option<BlazesymFile>>,
     aliases: OnceCell<Aliases>,
 }
 
@@ -37,8 +37,8 @@ impl SymbolFile {
     }
 
     /// blazesym on this file; `None` if the file cannot be handed over.
-    fn blaze(&self) -> Option<&Blaze> {
-        let take = || Blaze::of(self.readable()?).ok();
+    fn blaze(&self) -> Option<&BlazesymFile> {
+        let take = || BlazesymFile::of(self.readable()?).ok();
         self.blaze.get_or_init(take).as_ref()
     }
 
@@ -52,16 +52,16 @@ impl SymbolFile {
     }
 
     /// blazesym on the DWARF of this file. Names alone do not need the DWARF unpacked.
-    pub(super) fn lines(&self) -> Option<&Blaze> {
+    pub(super) fn lines(&self) -> Option<&BlazesymFile> {
         if !self.has_packed_dwarf {
             return self.blaze();
         }
-        let unpack = || Blaze::of(image::write(&self.elf, true).ok()?).ok();
+        let unpack = || BlazesymFile::of(image::write(&self.elf, true).ok()?).ok();
         self.unpacked.get_or_init(unpack).as_ref()
     }
 
     /// The result of `lines`, if it was needed before.
-    pub(super) fn lines_so_far(&self) -> Option<&Blaze> {
+    pub(super) fn lines_so_far(&self) -> Option<&BlazesymFile> {
         let place = if self.has_packed_dwarf { &self.unpacked } else { &self.blaze };
         place.get()?.as_ref()
     }
@@ -73,12 +73,12 @@ impl SymbolFile {
     }
 
     /// The functions that cover these addresses.
-    pub(super) fn covering(&self, addresses: &[u64]) -> Vec<Option<Covering>> {
+    pub(super) fn covering(&self, addresses: &[u64]) -> Vec<Option<CoveringSymbol>> {
         let Some(blaze) = self.blaze() else { return vec![None; addresses.len()] };
         let covering = |(symbol, &address): (Option<ElfSymbol>, &u64)| {
             let ElfSymbol { name, start, .. } = symbol.filter(|symbol| symbol.covers(address))?;
             let name = self.aliases().find(&self.elf, start, address).unwrap_or_else(|| name.into_bytes());
-            Some(Covering { name, start })
+            Some(CoveringSymbol { name, start })
         };
         blaze.symbols(addresses).into_iter().zip(addresses).map(covering).collect()
     }
@@ -92,7 +92,7 @@ impl SymbolFile {
 
     /// The function without a size, but with the type of a function, that may contain `address`. No other symbol and no
     /// other section may begin before `address`.
-    pub(super) fn reaching(&self, address: u64) -> Option<Covering> {
+    pub(super) fn reaching(&self, address: u64) -> Option<CoveringSymbol> {
         // The dynamic table is not complete, so the code between two of its symbols is unknown.
         if !self.elf.has_symtab() {
             return None;
@@ -102,7 +102,7 @@ impl SymbolFile {
         let is_one = |s: &Section| s.flags & SHF_EXECINSTR != 0 && s.holds(start) && s.holds(address);
         self.elf.sections().iter().find(|section| is_one(section))?;
         let name = self.aliases().function(&self.elf, start)?;
-        Some(Covering { name, start })
+        Some(CoveringSymbol { name, start })
     }
 
     /// The aliases, and the functions without a size, of this file's symbol table.
@@ -114,7 +114,7 @@ impl SymbolFile {
 
     /// Memory held on the heap, bytes.
     pub(super) fn memory(&self) -> usize {
-        let blaze = self.lines_so_far().map_or(0, Blaze::memory);
+        let blaze = self.lines_so_far().map_or(0, BlazesymFile::memory);
         self.elf.memory() + blaze + self.aliases.get().map_or(0, Aliases::memory)
     }
 

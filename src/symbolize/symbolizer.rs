@@ -8,23 +8,24 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::cache::Cache;
-use super::child::{Child, SHORTEST, WorkerCost};
+use super::child::{MAX_DIVISOR, WorkerProcess};
 use super::config::SymbolConfig;
-use super::eviction::Eviction;
+use super::eviction::WorkerReplacement;
 use super::files::NativeFiles;
 use super::followed::{JvmLog, JvmMemory};
 use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
-use super::jit::{JitMaps, PerfMapStats};
-use super::jvms::{JavaLeaves, JvmNames};
-use super::known::{Known, KnownAddress, Seen, SpaceNumber, Times};
+use super::jit::JitMaps;
+use super::jvms::{JavaLeafCounts, JvmNames};
+use super::known::{AddressCache, KnownAddress, SampledAddress, SpaceNumber, ValidTimes};
 use super::live_kernel::Kernel;
-use super::lookup::{BatchAnswer, Slot, Step, WantedFile, WantedMethods, WordQuery, WorkerBatch};
+use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
 use super::message::{LogStats, ThreadToUnwind};
 use super::method_cache::MethodAt;
 use super::outside::{OutsideProcess, OutsideWorker};
 use super::place::{AddressSpaces, CodePlace};
+use super::stack_lookup::{InlineExpansion, LastLookup, NamedStack, StackLookup};
+use super::stats::Stats;
 use super::vdso;
-use super::walk::{LastWalk, Named, Unfolding, Walk};
 use crate::limits::ReachedLimits;
 use crate::outside::OutsideStack;
 use crate::process::FileId;
@@ -34,54 +35,29 @@ use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 /// Stacks in one batch. The size bounds the memory for pending lookups, and for frames if the caller takes as many at a
 /// time.
 pub const CHUNK: usize = 512;
-/// JVMs without an agent that are remembered.
-const MAX_NOTED: usize = 4096;
+/// The most JVMs without an agent that are remembered.
+const MAX_WITHOUT_AGENT: usize = 4096;
 /// No file of a process has this number.
 pub(super) const VDSO: FileId = FileId(u64::MAX);
 pub(super) const COMPAT_VDSO: FileId = FileId(u64::MAX - 1);
 
-/// Counters of symbolization so far.
-#[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Workers that died or missed a deadline.
-    pub worker_lost: u64,
-    /// Workers that were replaced because they held too much memory.
-    pub worker_evicted: u64,
-    /// CPU time and memory of the workers for files, and for stacks of threads that wait still.
-    pub worker: WorkerCost,
-    /// Files that are no longer read, because workers were lost over them.
-    pub files_poisoned: u64,
-    /// Native addresses with cached frames.
-    pub cached: usize,
-    /// Frames without a name, by reason, over all stacks so far.
-    pub unknown: HashMap<UnknownReason, u64>,
-    /// Perf maps of other runtimes, for processes that are still known.
-    pub perf_maps: PerfMapStats,
-    /// How often the kernel's symbols were read.
-    pub kernel_reads: u64,
-    /// CPU time and memory of the workers that read JVMs' logs and memory.
-    pub java_worker: WorkerCost,
-    /// Java leaves of each followed JVM.
-    pub java_leaves: HashMap<ProcessId, JavaLeaves>,
-}
-
 /// Names addresses and owns the worker processes.
 #[derive(Debug)]
 pub struct Symbolizer {
-    pub(super) child: Child,
+    pub(super) child: WorkerProcess,
     kernel: Kernel,
     pub(super) files: NativeFiles,
     pub(super) jit: JitMaps,
     pub(super) jvms: JvmNames,
     pub(super) outside: OutsideWorker,
     /// JVMs without an agent.
-    pub(super) silent_jvms: HashSet<ProcessId>,
-    pub(super) java_leaves: HashMap<ProcessId, JavaLeaves>,
-    pub(super) known: Known,
+    pub(super) jvms_without_agent: HashSet<ProcessId>,
+    pub(super) java_leaves: HashMap<ProcessId, JavaLeafCounts>,
+    pub(super) known: AddressCache,
     pub(super) native: Cache<(FileId, u64), FrameChain>,
     pub(super) vdso: Option<Arc<OwnedFd>>,
     pub(super) compat_vdso: OnceLock<Option<Arc<OwnedFd>>>,
-    pub(super) eviction: Eviction,
+    pub(super) eviction: WorkerReplacement,
     unknown: HashMap<UnknownReason, u64>,
 }
 
@@ -91,7 +67,7 @@ impl Symbolizer {
     /// # Errors
     /// If the worker cannot be started.
     pub fn start(config: SymbolConfig) -> Result<Symbolizer> {
-        let child = Child::start(config.binary.clone(), config.deadline, SHORTEST)?;
+        let child = WorkerProcess::start(config.binary.clone(), config.deadline, MAX_DIVISOR)?;
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
@@ -99,38 +75,39 @@ impl Symbolizer {
             jit: JitMaps::new(config.raw_names, config.perf_map_interval),
             outside: OutsideWorker::new(config.binary.clone()),
             jvms: JvmNames::new(config.binary, config.raw_names, config.cached),
-            silent_jvms: HashSet::new(),
+            jvms_without_agent: HashSet::new(),
             java_leaves: HashMap::new(),
-            known: Known::new(config.cached),
+            known: AddressCache::new(config.cached),
             native: Cache::new(config.cached),
             vdso: vdso::image().map(Arc::new),
             compat_vdso: OnceLock::new(),
-            eviction: Eviction::new(config.worker_memory, Instant::now()),
+            eviction: WorkerReplacement::new(config.worker_memory, Instant::now()),
             unknown: HashMap::new(),
         })
     }
 
-    /// Follows the log of a JVM's agent. Returns false if no further JVM can be followed.
-    pub fn follow_jvm(&mut self, process: ProcessId, log: JvmLog) -> bool {
-        self.silent_jvms.remove(&process);
+    /// Adds the log of a JVM's agent as a symbol source. Returns false if no further JVM can be followed.
+    pub fn add_agent_log(&mut self, process: ProcessId, log: JvmLog) -> bool {
+        self.jvms_without_agent.remove(&process);
         self.known.forget(process);
         self.jvms.follow(process, log)
     }
 
-    /// Reads names from a JVM's memory: of interpreted methods, and of compiled code if `memory.code` is set. Returns
-    /// false if no further JVM can be followed.
-    pub fn watch_jvm(&mut self, process: ProcessId, memory: JvmMemory) -> bool {
+    /// Adds a JVM's memory as a symbol source: of interpreted methods, and of compiled code if `memory.code` is set.
+    /// Returns false if no further JVM can be followed.
+    pub fn add_jvm_memory(&mut self, process: ProcessId, memory: JvmMemory) -> bool {
         if memory.code {
-            self.silent_jvms.remove(&process);
+            self.jvms_without_agent.remove(&process);
             self.known.forget(process);
         }
         self.jvms.watch(process, memory)
     }
 
-    /// Notes that a process is a JVM without an agent: its code is [`UnknownReason::NoAgent`], not merely anonymous.
-    pub fn note_jvm(&mut self, process: ProcessId) {
-        if !self.jvms.follows(process) && self.silent_jvms.len() < MAX_NOTED {
-            self.silent_jvms.insert(process);
+    /// Marks a process as a JVM without an agent. Frames of its JIT code are [`UnknownReason::NoAgent`] instead of
+    /// [`UnknownReason::AnonymousCode`].
+    pub fn mark_without_agent(&mut self, process: ProcessId) {
+        if !self.jvms.follows(process) && self.jvms_without_agent.len() < MAX_WITHOUT_AGENT {
+            self.jvms_without_agent.insert(process);
         }
     }
 
@@ -157,10 +134,11 @@ impl Symbolizer {
     /// included. Frames shared with the previous stack are returned once, so stacks that are sorted from their roots
     /// cost least.
     ///
-    /// Unwinding by frame pointers through code without them finds false return addresses. If no code is mapped at one,
-    /// it and all words beyond it are false. Its frame, [`UnknownReason::NotMapped`], is then the outermost.
-    pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
-        let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.chunk(chunk, spaces)).collect();
+    /// In code without frame pointers, the unwinder can follow an invalid frame pointer to a false return address. If no
+    /// code is mapped at a return address, all words beyond it are dropped, and the frame of that address
+    /// ([`UnknownReason::NotMapped`]) becomes the root.
+    pub fn symbolize(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<NamedStack> {
+        let frames = stacks.chunks(CHUNK).flat_map(|chunk| self.symbolize_chunk(chunk, spaces)).collect();
         if self.eviction.is_due(Instant::now()) {
             self.evict();
         }
@@ -213,26 +191,27 @@ impl Symbolizer {
         self.jvms.pid()
     }
 
-    fn chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<Named> {
+    fn symbolize_chunk(&mut self, stacks: &[Stack], spaces: &mut impl AddressSpaces) -> Vec<NamedStack> {
         let mut wanted = WorkerBatch::default();
-        let mut last = LastWalk::default();
-        let walks: Vec<Walk> =
-            stacks.iter().map(|stack| self.walk(stack, &mut last, spaces, &mut wanted)).collect();
-        let found = self.ask(wanted, spaces);
-        let mut unfolding = Unfolding::default();
-        let walked = stacks.iter().zip(walks);
-        walked.map(|(stack, walk)| self.unfold(stack, walk, &mut unfolding, &found)).collect()
+        let mut last = LastLookup::default();
+        let lookups: Vec<StackLookup> =
+            stacks.iter().map(|stack| self.look_up(stack, &mut last, spaces, &mut wanted)).collect();
+        let found = self.ask_workers(wanted, spaces);
+        let mut last = InlineExpansion::default();
+        let looked_up = stacks.iter().zip(lookups);
+        looked_up.map(|(stack, lookup)| self.assemble(stack, lookup, &mut last, &found)).collect()
     }
 
     /// Finds where a stack's user addresses lead. `last` is the stack that was looked up before.
-    fn walk<'s>(
+    fn look_up<'s>(
         &mut self,
         stack: &'s Stack,
-        last: &mut LastWalk<'s>,
+        last: &mut LastLookup<'s>,
         spaces: &mut impl AddressSpaces,
         wanted: &mut WorkerBatch,
-    ) -> Walk {
-        let (id, at) = (stack.key.process, stack.at);
+    ) -> StackLookup {
+        let id = stack.key.process;
+        let at = stack.at;
         let space = spaces.mapped_since(id, at).and_then(|mapped| self.known.space(id, at, mapped));
         let shared = last.shared_with(stack, space);
         let mut steps = Vec::with_capacity(stack.user.len() - shared);
@@ -241,29 +220,29 @@ impl Symbolizer {
                 WordQuery::Code(seen) => seen,
                 WordQuery::Method(method) => {
                     let (slot, times) = self.interpreted(id, at, method, wanted);
-                    steps.push((Step { slot, astray: false, new_in: None }, times));
+                    steps.push((WordLookup { slot, astray: false, new_in: None }, times));
                     continue;
                 }
             };
-            if let Some((slot, times)) = self.known(id, at, space, seen) {
-                steps.push((Step { slot, astray: false, new_in: None }, times));
+            if let Some((slot, times)) = self.cached(id, at, space, seen) {
+                steps.push((WordLookup { slot, astray: false, new_in: None }, times));
                 continue;
             }
             let place = spaces.place(id, at, seen.probe());
             let nowhere = matches!(place, CodePlace::Unknown(UnknownReason::NotMapped));
             let astray = depth > 0 && nowhere;
-            let slot = self.slot(id, at, seen, place, wanted);
-            let ends = astray && matches!(slot, Slot::Known(_));
+            let slot = self.look_up_code(id, at, seen, place, wanted);
+            let stack_ends_here = astray && matches!(slot, Slot::Known(_));
             let times = match slot {
                 // The same address may end another stack, in which it is a return address.
-                _ if nowhere => Times::NONE,
-                Slot::Java(..) => Times::NONE,
+                _ if nowhere => ValidTimes::NONE,
+                Slot::Java(..) => ValidTimes::NONE,
                 // New memory without a file is not reported, so earlier samples may have seen other code.
-                Slot::Jit(..) => Times { from: at.0, ..Times::ALL },
-                _ => Times::ALL,
+                Slot::Jit(..) => ValidTimes { from: at.0, ..ValidTimes::ALL },
+                _ => ValidTimes::ALL,
             };
-            steps.push((Step { slot, astray, new_in: space }, times));
-            if ends {
+            steps.push((WordLookup { slot, astray, new_in: space }, times));
+            if stack_ends_here {
                 break;
             }
         }
@@ -271,13 +250,13 @@ impl Symbolizer {
     }
 
     /// A cached address, and the times for which the answer is valid.
-    fn known(
+    fn cached(
         &mut self,
         id: ProcessId,
         at: MonoNs,
         space: Option<SpaceNumber>,
-        seen: Seen,
-    ) -> Option<(Slot, Times)> {
+        seen: SampledAddress,
+    ) -> Option<(Slot, ValidTimes)> {
         let (answer, times) = self.known.get(space?, seen, at, self.jvms.changes(id))?;
         let slot = match answer {
             KnownAddress::Code(frames) => Slot::Known(frames),
@@ -286,11 +265,12 @@ impl Symbolizer {
         Some((slot, times))
     }
 
-    fn slot(
+    /// Looks up the address `seen`, which leads to `place`.
+    fn look_up_code(
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        seen: Seen,
+        seen: SampledAddress,
         place: CodePlace,
         wanted: &mut WorkerBatch,
     ) -> Slot {
@@ -322,7 +302,13 @@ impl Symbolizer {
     }
 
     /// Looks up code without a file, which belongs to a JVM or to another runtime.
-    fn generated(&mut self, id: ProcessId, at: MonoNs, seen: Seen, wanted: &mut WorkerBatch) -> Slot {
+    fn generated(
+        &mut self,
+        id: ProcessId,
+        at: MonoNs,
+        seen: SampledAddress,
+        wanted: &mut WorkerBatch,
+    ) -> Slot {
         if self.jvms.follows(id) {
             let times = wanted.java.entry(id).or_default().entry(seen).or_default();
             if times.last() != Some(&at.0) {
@@ -331,7 +317,7 @@ impl Symbolizer {
             return Slot::Java(id, seen, at.0);
         }
         let pc = seen.probe();
-        if self.silent_jvms.contains(&id) {
+        if self.jvms_without_agent.contains(&id) {
             return Slot::Known(unknown(UnknownReason::NoAgent, None, pc));
         }
         wanted.jit.entry(id).or_default().push((pc, at));
@@ -345,16 +331,16 @@ impl Symbolizer {
         at: MonoNs,
         method: MethodAt,
         wanted: &mut WorkerBatch,
-    ) -> (Slot, Times) {
+    ) -> (Slot, ValidTimes) {
         if method.method == 0 || !self.jvms.reads_memory(id) {
-            return (Slot::Known(interpreter()), Times::ALL);
+            return (Slot::Known(interpreter()), ValidTimes::ALL);
         }
         if let Some((known, times)) = self.jvms.known_method(id, method, at) {
             return (Slot::Known(known), times);
         }
         let first = wanted.interpreted.entry(id).or_default().entry(method).or_insert(at.0);
         *first = at.0.min(*first);
-        (Slot::Interpreted(id, method), Times::NONE)
+        (Slot::Interpreted(id, method), ValidTimes::NONE)
     }
 
     /// Names the interpreted methods in these stacks ahead of symbolization. Stacks may wait until their JVM has
@@ -379,7 +365,7 @@ impl Symbolizer {
         }
     }
 
-    fn ask(&mut self, wanted: WorkerBatch, spaces: &mut impl AddressSpaces) -> BatchAnswer {
+    fn ask_workers(&mut self, wanted: WorkerBatch, spaces: &mut impl AddressSpaces) -> BatchAnswer {
         let mut found = BatchAnswer::default();
         let lost = self.jvms.lost;
         for (id, mut wanted) in wanted.native {
@@ -403,7 +389,7 @@ impl Symbolizer {
             found.jit.extend(seen.iter().map(|&(pc, _)| (id, pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
-            let mut wanted: Vec<(Seen, Vec<u64>)> = wanted.into_iter().collect();
+            let mut wanted: Vec<(SampledAddress, Vec<u64>)> = wanted.into_iter().collect();
             // Sorted by address, because a method's debug records are read from its beginning on.
             wanted.sort_unstable_by_key(|(seen, _)| (seen.pc, seen.leaf));
             for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
@@ -419,12 +405,18 @@ impl Symbolizer {
     }
 
     /// The frames of a stack. `last` is the stack that was unfolded before.
-    fn unfold(&mut self, stack: &Stack, walk: Walk, last: &mut Unfolding, found: &BatchAnswer) -> Named {
-        self.count_java_leaf(stack, &walk.steps, found);
-        let Walk { steps, mut shared } = walk;
+    fn assemble(
+        &mut self,
+        stack: &Stack,
+        lookup: StackLookup,
+        last: &mut InlineExpansion,
+        found: &BatchAnswer,
+    ) -> NamedStack {
+        self.count_java_leaf(stack, &lookup.steps, found);
+        let StackLookup { steps, mut shared } = lookup;
         let mut cut = stack.end == StopReason::Depth;
         let mut own = Vec::with_capacity(steps.len());
-        for (Step { slot, astray, new_in }, word) in steps.into_iter().zip(&stack.user) {
+        for (WordLookup { slot, astray, new_in }, word) in steps.into_iter().zip(&stack.user) {
             let frames = found.frames(&slot);
             if let (Some(space), WordQuery::Code(seen)) = (new_in, WordQuery::from(*word))
                 && let Some(answer) = found.lasting(&slot, &frames)
@@ -453,7 +445,7 @@ impl Symbolizer {
     }
 
     /// Counts how much of the time in Java falls into code with coarse debug records.
-    fn count_java_leaf(&mut self, stack: &Stack, steps: &[Step], found: &BatchAnswer) {
+    fn count_java_leaf(&mut self, stack: &Stack, steps: &[WordLookup], found: &BatchAnswer) {
         let java = match steps.first().map(|step| &step.slot) {
             Some(Slot::JavaKnown(java)) => java,
             Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {

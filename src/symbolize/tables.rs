@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 
 use super::Symbolizer;
-use super::child::Lost;
+use super::child::WorkerLoss;
 use super::compat_vdso;
 use super::frame_rules::NoTable;
 use super::message::{TableBytes, WorkerRequest, WorkerResponse};
@@ -30,7 +30,7 @@ impl Symbolizer {
     pub fn unwind_table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         let fd = file.fd().map_err(|_| NoTable::Unavailable)?;
         let mut answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
-        if answer.as_ref().is_err_and(|how| *how == Lost::Died) {
+        if answer.as_ref().is_err_and(|how| *how == WorkerLoss::Died) {
             // An earlier request may have killed the worker.
             self.files.lost += 1;
             answer = self.child.ask(&WorkerRequest::UnwindTable { around }, &[fd.as_fd()]);
@@ -42,7 +42,7 @@ impl Symbolizer {
             }
             Ok(WorkerResponse::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),
-            Err(Lost::NotAsked) => Err(NoTable::Unavailable),
+            Err(WorkerLoss::NotAsked) => Err(NoTable::Unavailable),
             Err(_) => {
                 self.files.lost += 1;
                 self.files.poisoned += 1;

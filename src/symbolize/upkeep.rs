@@ -15,7 +15,7 @@ impl Symbolizer {
     pub fn close_jvm(&mut self, process: ProcessId) {
         self.known.forget(process);
         self.jvms.forget(process);
-        self.silent_jvms.remove(&process);
+        self.jvms_without_agent.remove(&process);
     }
 
     /// Forgets everything about such a JVM.

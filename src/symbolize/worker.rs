@@ -18,7 +18,9 @@ use super::message::{
 use super::native::Native;
 use super::outside_memory::unwind_threads;
 use super::perfmap::PerfMap;
+use super::process_context;
 use super::sandbox;
+use super::thread_local;
 use crate::process::channel::{Channel, ChannelError};
 use crate::profile::{Kind, UnknownReason};
 use crate::unwind::{TablePart, TableWindow};
@@ -112,6 +114,13 @@ impl Worker {
             }
             (WorkerRequest::UnwindTable { around }, Some(fd)) => {
                 WorkerResponse::UnwindTable(unwind_table(fd, around))
+            }
+            (WorkerRequest::ThreadLocal { name }, Some(fd)) => {
+                let elf = Elf::read(File::from(fd)).ok();
+                WorkerResponse::ThreadLocal(elf.and_then(|elf| thread_local::find(&elf, &name).ok()?))
+            }
+            (WorkerRequest::ProcessContext { payload }, None) => {
+                WorkerResponse::ProcessContext(process_context::decode(&payload))
             }
             _ => WorkerResponse::Refused,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::plan::allowance::{TimeAllowance, cpu_time, next_look};
-use crate::process::cgroup::Membership;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::container::{Container as Found, ContainerNames, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
@@ -154,7 +154,7 @@ impl Containers {
 
     /// The cgroup of a process, by number and directory.
     fn group_of(&self, tgid: u32) -> Option<(u64, PathBuf)> {
-        let dir = self.hierarchies.dir(self.naming, &Membership::of(tgid).ok()?)?;
+        let dir = self.hierarchies.dir(self.naming, &CgroupMembership::of(tgid).ok()?)?;
         Some((number(&dir)?, dir))
     }
 
@@ -218,7 +218,7 @@ mod tests {
     use crate::sample::MonoNs;
 
     #[test]
-    fn a_program_that_begins_tells_of_its_group_at_once() {
+    fn an_exec_shows_a_new_cgroup_at_once() {
         let mut containers = Containers::new(Node::at("/nowhere"), Hierarchies::mounted().naming());
         let Some((own, _)) = containers.group_of(std::process::id()) else {
             println!("SKIP: the cgroup of this test is not to be seen from here");

@@ -9,7 +9,7 @@ use crate::capture::{CgroupMap, Cgroups, Member};
 use crate::failure::Failure;
 use crate::plan::allowance::{cpu_time, next_look};
 use crate::plan::{Settings, Target};
-use crate::process::cgroup::Membership;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::group::Group;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::hierarchy::Hierarchy;
@@ -24,7 +24,7 @@ const MAX_COMPARED: usize = 64;
 const MAX_PATH: usize = 300;
 
 /// The error if BPF and `/proc` do not agree, so that the wrong processes would be sampled.
-fn misread(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
+fn disagreement_error(hierarchy: Hierarchy, wrong: usize, compared: usize) -> Failure {
     Failure::host(format!(
         "BPF and /proc disagree about cgroups in {hierarchy}: {wrong} of {compared} processes differ; select the same \
          group in another hierarchy, or use -p"
@@ -107,7 +107,7 @@ impl Groups {
             let wrong = same.iter().filter(|same| !**same).count();
             // A process may have moved, or executed another program, between the two readings.
             if wrong * 2 > same.len() {
-                return Err(misread(hierarchy, wrong, same.len()));
+                return Err(disagreement_error(hierarchy, wrong, same.len()));
             }
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Groups {
 
     /// Whether a process is where BPF sees it; `None` if it has gone, or `/proc` does not show where it is.
     fn agrees(&self, member: &Member) -> Option<bool> {
-        let of = Membership::of(member.tgid).ok()?;
+        let of = CgroupMembership::of(member.tgid).ok()?;
         let dir = self.hierarchies.dir(member.group.hierarchy, &of)?;
         let same = std::fs::metadata(dir).ok()?.ino() == member.group.id;
         let mut own = self.chosen.iter().filter(|c| c.group.id.hierarchy == member.group.hierarchy);
@@ -124,33 +124,33 @@ impl Groups {
 
     /// Whether a process is in a chosen cgroup, according to `/proc`.
     pub(crate) fn hold(&self, tgid: u32) -> bool {
-        Membership::of(tgid).is_ok_and(|of| self.chosen.iter().any(|chosen| chosen.group.holds(&of)))
+        CgroupMembership::of(tgid).is_ok_and(|of| self.chosen.iter().any(|chosen| chosen.group.holds(&of)))
     }
 
     /// Follows containers that begin, and cgroups that were removed and made again.
     pub(crate) fn follow(&mut self) {
         let Some(selection) = &self.selection else { return };
-        let beat = Instant::now();
-        if beat < self.next_look {
+        let now = Instant::now();
+        if now < self.next_look {
             return;
         }
         let began = cpu_time();
-        let now = selection.groups_again(&self.hierarchies, &self.first);
+        let groups = selection.groups_again(&self.hierarchies, &self.first);
         let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.chosen)
             .into_iter()
-            .partition(|chosen| now.iter().any(|group| group.id == chosen.group.id));
+            .partition(|chosen| groups.iter().any(|group| group.id == chosen.group.id));
         self.chosen = stay;
         for chosen in gone {
             log::info!("cgroups: {} is gone", chosen.group.dir.display());
             self.map.iter().for_each(|map| map.forget(chosen.group.id));
             self.ended.push(self.report_of(&chosen));
         }
-        for group in now {
+        for group in groups {
             if !self.chosen.iter().any(|chosen| chosen.group.id == group.id) {
                 self.add(group);
             }
         }
-        self.next_look = next_look(beat, began);
+        self.next_look = next_look(now, began);
     }
 
     /// Excludes from the report what throttled the chosen cgroups until now.

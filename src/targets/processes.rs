@@ -10,7 +10,7 @@ use crate::process::{EventKind, ProcessEvent, procfs};
 /// The chosen processes or threads that have not ended. A number is no identity: the kernel gives it to another process
 /// later.
 pub(crate) struct Targets {
-    what: What,
+    what: TaskKind,
     children: bool,
     /// Start times in clock ticks since boot. Descendants have `None`: only events identify them.
     running: HashMap<u32, Option<u64>>,
@@ -32,8 +32,8 @@ impl Targets {
     pub(crate) fn of(filter: &Filter) -> Option<Targets> {
         let (what, ids) = match (&filter.tgids[..], &filter.tids[..]) {
             ([], []) => return None,
-            ([], tids) => (What::Thread, tids),
-            (tgids, _) => (What::Process, tgids),
+            ([], tids) => (TaskKind::Thread, tids),
+            (tgids, _) => (TaskKind::Process, tgids),
         };
         let began = |id: &u32| (*id, procfs::stat(*id).map(|stat| stat.start_ticks));
         let running = ids.iter().map(began).collect();
@@ -61,7 +61,7 @@ impl Targets {
             EventKind::Lost(_) => true,
             // A thread that executes a program goes on under the number of the first one. No event reports the end of
             // its own number.
-            EventKind::Comm { exec, .. } => exec && self.what == What::Thread,
+            EventKind::Comm { exec, .. } => exec && self.what == TaskKind::Thread,
             _ => false,
         });
         let doubtful = if unsure { self.running.keys().copied().collect() } else { self.leaving.clone() };
@@ -76,8 +76,8 @@ impl Targets {
 
     fn on_event(&mut self, event: &ProcessEvent) -> Option<Change> {
         let id = match self.what {
-            What::Process => event.is_leader().then_some(event.tgid)?,
-            What::Thread => event.tid,
+            TaskKind::Process => event.is_leader().then_some(event.tgid)?,
+            TaskKind::Thread => event.tid,
         };
         match event.kind {
             // The process that had the number before has ended.
@@ -122,14 +122,14 @@ pub(crate) fn processes_of(tids: &[u32]) -> Vec<u32> {
 
 /// What a number in `/proc` stands for: the number of a process is also that of its first thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum TaskKind {
     Process,
     Thread,
 }
 
 /// Whether the process or thread has ended. A zombie has ended, and another start time means that the number was
 /// reused.
-fn has_ended(id: u32, began: Option<u64>, what: What) -> bool {
+fn has_ended(id: u32, began: Option<u64>, what: TaskKind) -> bool {
     match procfs::read(&format!("/proc/{id}/stat")) {
         Ok(stat) => procfs::parse_stat(&stat)
             .is_some_and(|stat| is_over(&stat, what) || began.is_some_and(|began| began != stat.start_ticks)),
@@ -138,8 +138,8 @@ fn has_ended(id: u32, began: Option<u64>, what: What) -> bool {
 }
 
 /// A process is over when its last thread is: its first thread may have ended while others run on.
-fn is_over(stat: &Stat, what: What) -> bool {
-    matches!(stat.state, b'Z' | b'X') && (what == What::Thread || stat.threads <= 1)
+fn is_over(stat: &Stat, what: TaskKind) -> bool {
+    matches!(stat.state, b'Z' | b'X') && (what == TaskKind::Thread || stat.threads <= 1)
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     use crate::sample::MonoNs;
 
     /// No process has this number.
-    const NOBODY: u32 = 1 << 23;
+    const UNUSED_PID: u32 = 1 << 23;
 
     fn event(tgid: u32, tid: u32, kind: EventKind) -> ProcessEvent {
         ProcessEvent { at: MonoNs(1), tgid, tid, kind }
@@ -177,26 +177,26 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_nobody_waited_for_has_ended() {
+    fn a_zombie_has_ended() {
         let own = std::process::id();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let mut targets = targets(&[own, pid], false);
         wait_for_end(&child);
-        assert_eq!(targets.follow(&[]), [], "nothing was heard");
+        assert_eq!(targets.follow(&[]), [], "no event arrived");
         assert_eq!(targets.follow(&[exit(pid), exit(own)]), [Forget(pid)], "we still run");
         child.wait().unwrap();
         assert!(!targets.have_ended() && Targets::of(&Filter::default()).is_none());
     }
 
     #[test]
-    fn whoever_has_the_number_of_one_that_ended_is_not_chosen() {
+    fn a_reused_pid_is_not_profiled() {
         let own = std::process::id();
-        let mut told = targets(&[own, 1], false);
+        let mut shown = targets(&[own, 1], false);
         // An exit event does not count as long as we exist; an event that gives our number to another process does.
-        assert_eq!(told.follow(&[exit(own)]), []);
-        assert_eq!(told.follow(&[fork(NOBODY, own)]), [Forget(own)]);
-        assert_eq!(told.follow(&[exit(own), fork(1, own), exit(own)]), [], "its children are not wanted");
+        assert_eq!(shown.follow(&[exit(own)]), []);
+        assert_eq!(shown.follow(&[fork(UNUSED_PID, own)]), [Forget(own)]);
+        assert_eq!(shown.follow(&[exit(own), fork(1, own), exit(own)]), [], "its children are not wanted");
         // Without such an event, the other start time shows the reuse.
         let mut unheard = targets(&[own, 1], false);
         let began = unheard.running.insert(own, Some(1)).flatten();
@@ -207,39 +207,39 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_before_anything_was_heard_is_found() {
+    fn processes_that_ended_before_the_first_event_are_found() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let mut targets = targets(&[child.id(), NOBODY], true);
+        let mut targets = targets(&[child.id(), UNUSED_PID], true);
         child.wait().unwrap();
-        let mut changes = targets.begin(&[NOBODY + 1], &[]);
-        changes[1..].sort_unstable_by_key(|change| matches!(change, Forget(id) if *id >= NOBODY));
-        assert_eq!(changes[..2], [Want(NOBODY + 1), Forget(child.id())]);
+        let mut changes = targets.begin(&[UNUSED_PID + 1], &[]);
+        changes[1..].sort_unstable_by_key(|change| matches!(change, Forget(id) if *id >= UNUSED_PID));
+        assert_eq!(changes[..2], [Want(UNUSED_PID + 1), Forget(child.id())]);
         assert!(targets.have_ended() && changes.len() == 4);
     }
 
     #[test]
     fn descendants_go_on_when_their_parents_have_ended() {
-        let (root, there) = (NOBODY, NOBODY + 1);
+        let (root, there) = (UNUSED_PID, UNUSED_PID + 1);
         let mut targets = targets(&[root], true);
         // `there` existed before, has a child, and ends. Its child has a child, too: this test process, which runs.
         let own = std::process::id();
-        let events = [fork(there, NOBODY + 2), exit(there), exit(root), fork(NOBODY + 2, own)];
+        let events = [fork(there, UNUSED_PID + 2), exit(there), exit(root), fork(UNUSED_PID + 2, own)];
         let changes = targets.begin(&[root, there], &events);
-        assert_eq!(changes[..4], [Want(root), Want(there), Want(NOBODY + 2), Want(own)]);
+        assert_eq!(changes[..4], [Want(root), Want(there), Want(UNUSED_PID + 2), Want(own)]);
         assert_eq!(targets.running.keys().collect::<Vec<_>>(), [&own]);
         assert!(!targets.have_ended());
         // A thread of it, and an unrelated process.
         let thread = event(own, own + 1, EventKind::Fork { parent: own });
         assert_eq!(targets.follow(&[thread, fork(1, 7)]), [Forget(7)]);
-        assert_eq!(targets.follow(&[exit(8)]), [Forget(8)], "the kernel side may have noted it");
+        assert_eq!(targets.follow(&[exit(8)]), [Forget(8)], "the BPF program may have its pid");
     }
 
     #[test]
     fn a_thread_ends_before_its_process() {
-        let ((say, tid), (end, told)) = (channel(), channel::<()>());
+        let ((say, tid), (end, shown)) = (channel(), channel::<()>());
         let thread = std::thread::spawn(move || {
             say.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
-            told.recv()
+            shown.recv()
         });
         let (own, tid) = (std::process::id(), tid.recv().unwrap());
         let mut targets = Targets::of(&Filter { tids: vec![tid], ..Filter::default() }).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_first_thread_may_end_alone() {
         let stat = |threads| Stat { state: b'Z', threads, ..Stat::default() };
-        assert!(is_over(&stat(2), What::Thread) && !is_over(&stat(2), What::Process));
-        assert!(is_over(&stat(1), What::Process));
+        assert!(is_over(&stat(2), TaskKind::Thread) && !is_over(&stat(2), TaskKind::Process));
+        assert!(is_over(&stat(1), TaskKind::Process));
     }
 }

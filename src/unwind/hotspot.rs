@@ -59,11 +59,11 @@ pub struct LockFields {
     pub thread_id: u32,
     /// In a `JavaThread`: the `java.lang.Thread`, a virtual one if it is mounted.
     pub thread_object: u32,
-    /// In a `java.lang.Thread`.
+    /// In a `java.lang.Thread`: offset of `parkBlocker`.
     pub park_blocker: u32,
-    /// In a `JavaThread`: the monitor that it enters, and the monitor for whose notification it waits.
+    /// In a `JavaThread`: the monitor that it enters.
     pub pending: u32,
-    /// See `pending`.
+    /// In a `JavaThread`: the monitor for whose notification it waits.
     pub waiting: u32,
     /// In an `ObjectMonitor`: its object.
     pub monitor_object: u32,
@@ -78,9 +78,9 @@ pub struct LockFields {
 /// Compressed pointers: the address is `base + (pointer << shift)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointerCompression {
-    /// An address.
+    /// Base address that is added to a shifted pointer.
     pub base: u64,
-    /// Bits.
+    /// Number of bits by which a pointer is shifted left.
     pub shift: u32,
 }
 

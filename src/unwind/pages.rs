@@ -1,11 +1,11 @@
 //! Which pages are in use. A running BPF program may still read pages that were given back (retired). They are used
-//! again only after [`Pages::wait_for_walks`].
+//! again only after [`PageAllocator::wait_for_walks`].
 
 use std::collections::BTreeMap;
 
 /// Pages by number, from 1.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct PageAllocator {
     /// Runs of free pages: first page, and number of pages.
     free: BTreeMap<u32, u32>,
     /// Runs that were given back, but may still be read.
@@ -13,10 +13,10 @@ pub(super) struct Pages {
     limit: u32,
 }
 
-impl Pages {
+impl PageAllocator {
     /// Pages 1 to `limit`, all free.
-    pub(super) fn new(limit: u32) -> Pages {
-        Pages { free: BTreeMap::from([(1, limit)]), retired: Vec::new(), limit }
+    pub(super) fn new(limit: u32) -> PageAllocator {
+        PageAllocator { free: BTreeMap::from([(1, limit)]), retired: Vec::new(), limit }
     }
 
     /// Takes the lowest free run that is large enough, so that memory grows no more than necessary.
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn pages_are_taken_given_back_and_taken_again() {
-        let mut pages = Pages::new(10);
+        let mut pages = PageAllocator::new(10);
         let (a, b, c) = (pages.take(3).unwrap(), pages.take(3).unwrap(), pages.take(4).unwrap());
         assert_eq!((a, b, c, pages.take(1)), (1, 4, 7, None));
         pages.retire(a, 3);
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(
             (pages.take(1), pages.retired(), pages.used()),
             (None, 7, 10),
-            "not before they are settled"
+            "not before the grace period"
         );
         pages.wait_for_walks();
         assert_eq!((pages.take(4), pages.retired(), pages.used()), (Some(7), 0, 7));

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use super::pages::Pages;
+use super::pages::PageAllocator;
 use super::table::rule_at;
 use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, ProgramLayout, Rule, Space, Table};
 
 /// The number of retired pages at which the store waits for programs; the wait takes the kernel some milliseconds.
-const SETTLE: u32 = 64;
+const MAX_RETIRED_PAGES: u32 = 64;
 
 /// The memory from which the BPF program reads.
 pub trait TableMemory {
@@ -65,7 +65,7 @@ impl Default for TableBudget {
 pub struct TableKey(u64, u64);
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedTable {
     first: u32,
     pages: u32,
     /// Number of address spaces that use the table.
@@ -75,7 +75,7 @@ struct Loaded {
 }
 
 #[derive(Debug)]
-struct Placed {
+struct PlacedPages {
     space: Space,
     first: u32,
     pages: u32,
@@ -108,10 +108,10 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct TableStore<M> {
     memory: M,
-    pages: Pages,
+    pages: PageAllocator,
     budget: TableBudget,
-    tables: HashMap<TableKey, Loaded>,
-    spaces: HashMap<u32, Placed>,
+    tables: HashMap<TableKey, LoadedTable>,
+    spaces: HashMap<u32, PlacedPages>,
     keys: [RandomState; 2],
     clock: u64,
     refused: u64,
@@ -122,7 +122,7 @@ impl<M: TableMemory> TableStore<M> {
     pub fn new(memory: M, budget: TableBudget) -> TableStore<M> {
         TableStore {
             memory,
-            pages: Pages::new(budget.pages),
+            pages: PageAllocator::new(budget.pages),
             budget,
             tables: HashMap::new(),
             spaces: HashMap::new(),
@@ -150,7 +150,7 @@ impl<M: TableMemory> TableStore<M> {
             return Some(key);
         }
         let (first, pages) = self.place(bytes)?;
-        self.tables.insert(key, Loaded { first, pages, users: 0, used: self.clock });
+        self.tables.insert(key, LoadedTable { first, pages, users: 0, used: self.clock });
         Some(key)
     }
 
@@ -213,7 +213,7 @@ impl<M: TableMemory> TableStore<M> {
             self.remove(tgid);
             return false;
         };
-        if let Some(old) = self.spaces.insert(tgid, Placed { space, first, pages, tables: keys }) {
+        if let Some(old) = self.spaces.insert(tgid, PlacedPages { space, first, pages, tables: keys }) {
             self.release(&old);
         }
         true
@@ -281,7 +281,7 @@ impl<M: TableMemory> TableStore<M> {
         }
     }
 
-    fn release(&mut self, old: &Placed) {
+    fn release(&mut self, old: &PlacedPages) {
         self.pages.retire(old.first, old.pages);
         self.note_users(&old.tables, -1);
     }
@@ -299,7 +299,7 @@ impl<M: TableMemory> TableStore<M> {
     /// Writes bytes to new pages. Returns the first page and the number of pages.
     fn place(&mut self, bytes: &[u8]) -> Option<(u32, u32)> {
         let pages = u32::try_from(bytes.len().div_ceil(PAGE)).ok()?;
-        if self.pages.retired() >= SETTLE {
+        if self.pages.retired() >= MAX_RETIRED_PAGES {
             self.wait_for_walks();
         }
         let first = loop {

@@ -9,7 +9,7 @@ use super::super::{Cfa, Code, Fp, Range, Rule, TableBuilder};
 use super::*;
 
 #[derive(Debug, Default)]
-struct Kernel {
+struct FakeKernelTables {
     pages: HashMap<u32, Vec<u8>>,
     spaces: HashMap<u32, u32>,
     /// Pages that a running program may have read.
@@ -17,7 +17,7 @@ struct Kernel {
     full: bool,
 }
 
-impl Kernel {
+impl FakeKernelTables {
     /// All pages that a program can reach now.
     fn reachable(&self) -> HashSet<u32> {
         let mut reached = HashSet::new();
@@ -33,7 +33,7 @@ impl Kernel {
 }
 
 #[derive(Debug, Default, Clone)]
-struct Fake(Rc<RefCell<Kernel>>);
+struct Fake(Rc<RefCell<FakeKernelTables>>);
 
 impl TableMemory for Fake {
     type Error = ();
@@ -151,7 +151,7 @@ fn what_does_not_change_is_not_written_again() {
 }
 
 #[test]
-fn churn_stays_within_the_budget_and_evicts_what_nobody_needs() {
+fn churn_stays_within_the_budget_and_evicts_unused_tables() {
     let (mut store, _fake) = store(64);
     let kept = store.load(&table(0, 4));
     assert!(store.set(1, space(1, 1), &[kept]));
@@ -170,7 +170,7 @@ fn churn_stays_within_the_budget_and_evicts_what_nobody_needs() {
 }
 
 #[test]
-fn what_nobody_needs_is_given_back_and_comes_again() {
+fn unused_tables_are_released_and_loaded_again() {
     let (mut store, fake) = store(64);
     let [needed, idle] = [1, 2].map(|number| store.load(&table(number, 4)));
     assert!(store.set(1, space(1, 1), &[needed]) && store.set(2, space(2, 1), &[idle]));
@@ -204,7 +204,7 @@ fn no_process_takes_all() {
 fn without_room_or_memory_processes_go_without() {
     let (mut store, fake) = store(64);
     assert_eq!(store.load(&table(1, 100)), None);
-    assert!(store.set(1, space(1, 1), &[None]), "a range without a table is worth telling");
+    assert!(store.set(1, space(1, 1), &[None]), "a range without a table is published too");
     fake.0.borrow_mut().full = true;
     assert!(!store.set(1, space(2, 1), &[None]));
     assert!(!store.knows(1), "the old space would be false");

@@ -121,7 +121,7 @@ impl WaitFilter {
             Kind::Queued => ThreadState::named(word).unwrap_or(ThreadState::Runnable),
             _ => ThreadState::Sleeping,
         };
-        let reason = reason::of_queued(state).unwrap_or(reason);
+        let reason = reason::queued_reason(state).unwrap_or(reason);
         let texts = [reason, lock::without_class(reason)];
         let is_wanted = |pattern: &Glob| texts.iter().any(|text| pattern.matches(text));
         LeafWait { state, has_reason: self.reasons.iter().any(is_wanted) }

@@ -11,7 +11,7 @@ use crate::profile::kind::Origin;
 /// A rule: its name, functions of which one must be on the stack, and the reasons of the wait (none: any). A pattern
 /// `A>B` means that A called B. A function that also runs the work is a pattern only with the wait that it calls, or
 /// with a reason: otherwise the waits of the work would be idle too.
-struct Rule {
+struct IdlePattern {
     name: &'static str,
     functions: &'static [&'static str],
     reasons: &'static [&'static str],
@@ -21,13 +21,13 @@ const fn rule(
     name: &'static str,
     functions: &'static [&'static str],
     reasons: &'static [&'static str],
-) -> Rule {
-    Rule { name, functions, reasons }
+) -> IdlePattern {
+    IdlePattern { name, functions, reasons }
 }
 
 /// Java's own waits for work.
 #[rustfmt::skip]
-const JAVA: &[Rule] = &[
+const JAVA: &[IdlePattern] = &[
     rule("thread pool", &["java.util.concurrent.ThreadPoolExecutor.getTask", "io.netty.util.concurrent.SingleThreadEventExecutor.takeTask", "org.eclipse.jetty.util.thread.QueuedThreadPool*idleJobPoll", "org.apache.tomcat.util.threads.TaskQueue.take", "org.apache.tomcat.util.threads.TaskQueue.poll"], &[]),
     rule("ForkJoinPool", &["java.util.concurrent.ForkJoinPool.awaitWork"], &[]),
     rule("Timer", &["java.util.TimerThread.mainLoop>java.lang.Object.wait*"], &[]),
@@ -36,16 +36,19 @@ const JAVA: &[Rule] = &[
     rule("event loop", &["io.netty.channel.uring.*"], &["io_uring"]),
     rule("accept", &["sun.nio.ch.Net.accept", "sun.nio.ch.ServerSocketChannelImpl.accept", "java.net.ServerSocket.accept"], &[]),
     rule("virtual thread scheduler", &["java.util.concurrent.DelayScheduler.loop*"], &["park"]),
+    rule("virtual thread scheduler", &["java.lang.VirtualThread.takeVirtualThreadListToUnblock"], &[]),
 ];
 
 /// Waits for work of native runtimes and servers.
 #[rustfmt::skip]
-const NATIVE: &[Rule] = &[
-    rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run"], &[]),
-    rule("JVM thread", &["JLI_Launch"], &["thread join"]),
+const NATIVE: &[IdlePattern] = &[
+    rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run", "Threads::destroy_vm>Monitor::wait*"], &[]),
+    // Without symbols of the C library the join of the thread that runs `main` is only a futex.
+    rule("JVM thread", &["JLI_Launch"], &["thread join", "futex"]),
     rule("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread"], &[]),
     rule("Tokio worker", &["tokio::runtime::scheduler::multi_thread::worker::Context::park*"], &[]),
     rule("Node worker", &["worker>uv_cond_wait"], &[]),
+    rule("nginx", &["ngx_master_process_cycle"], &["signal"]),
     rule("PostgreSQL", &["PostmasterMain"], &["event loop", "poll"]),
     rule("PostgreSQL", &["WalWriterMain", "CheckpointerMain", "BackgroundWriterMain", "AutoVacLauncherMain", "StartAutoVacLauncher", "PgArchiverMain", "ApplyLauncherMain", "LogicalLauncherMain", "SysLoggerMain", "IoWorkerMain"], &["PostgreSQL latch"]),
 ];
@@ -127,7 +130,7 @@ impl IdleRules {
     }
 }
 
-fn by_frames(frames: &[Arc<Frame>], reason: &str, rules: &[Rule]) -> Option<&'static str> {
+fn by_frames(frames: &[Arc<Frame>], reason: &str, rules: &[IdlePattern]) -> Option<&'static str> {
     let names: Vec<&str> = frames.iter().map(|frame| without_parameters(&frame.name)).collect();
     let on_stack = |pattern: &&str| match pattern.split_once('>') {
         None => names.iter().any(|name| matches(pattern, name)),
@@ -135,7 +138,7 @@ fn by_frames(frames: &[Arc<Frame>], reason: &str, rules: &[Rule]) -> Option<&'st
             names.windows(2).any(|pair| matches(caller, pair[0]) && matches(callee, pair[1]))
         }
     };
-    let has_reason = |rule: &Rule| rule.reasons.is_empty() || rule.reasons.contains(&reason);
+    let has_reason = |rule: &IdlePattern| rule.reasons.is_empty() || rule.reasons.contains(&reason);
     let found = rules.iter().find(|rule| has_reason(rule) && rule.functions.iter().any(&on_stack));
     found.map(|rule| rule.name)
 }
@@ -152,6 +155,14 @@ mod tests {
     use super::*;
     use crate::profile::Kind;
     use crate::sample::ThreadState;
+    use crate::waits::reason;
+
+    #[test]
+    fn each_reason_of_a_rule_exists() {
+        let of_rules = JAVA.iter().chain(NATIVE).flat_map(|rule| rule.reasons);
+        let wrong = of_rules.chain(REASONS).find(|wanted| !reason::names().any(|known| known == **wanted));
+        assert_eq!(wrong, None);
+    }
 
     #[test]
     fn waits_of_the_work_itself_are_not_idle() {
@@ -170,7 +181,14 @@ mod tests {
         assert_eq!(of(&[native("PostmasterMain"), native("PostgresMain")], "PostgreSQL lock"), None);
         let launcher = [native("JLI_Launch"), native("CallJavaMainInNewThread")];
         assert_eq!(of(&launcher, "thread join").as_deref(), Some("JVM thread"));
+        assert_eq!(of(&launcher, "futex").as_deref(), Some("JVM thread"), "no symbols of the C library");
         assert_eq!(of(&launcher, "disk read"), None);
+        let after_main =
+            [native("jni_DestroyJavaVM"), native("Threads::destroy_vm"), native("Monitor::wait")];
+        assert_eq!(of(&after_main, "condition variable").as_deref(), Some("JVM thread"));
+        let master = [native("main"), native("ngx_master_process_cycle")];
+        assert_eq!(of(&master, "signal").as_deref(), Some("nginx"));
+        assert_eq!(of(&master, "disk read"), None);
         assert_eq!(
             of(&[native("main"), native("io_uring_enter")], "io_uring"),
             None,

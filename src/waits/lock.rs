@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use super::pattern::matches;
+use crate::profile::Frame;
+use crate::profile::kind::Origin;
 use crate::sample::{Lock, LockKind};
 
 /// The lock of a wait, as it is shown.
@@ -16,6 +19,22 @@ pub struct LockView {
 /// Classes of `java.util.concurrent` whose waits end when an owner releases the lock. The classes of semaphores, queues
 /// and futures have none.
 const OWNED: &[&str] = &["ReentrantLock$", "ReentrantReadWriteLock$", "StampedLock"];
+
+/// Methods in which code waits for its locks: not the places that a reader looks for.
+const WAITING: &[&str] = &[
+    "java.lang.Object.wait*",
+    "java.lang.VirtualThread.*",
+    "java.util.concurrent.*",
+    "jdk.internal.misc.*",
+    "sun.misc.Unsafe.*",
+];
+
+/// The method that waits for its lock: the innermost one outside of the JDK's code for locks.
+pub(super) fn waiting_method(frames: &[Arc<Frame>]) -> Option<Arc<str>> {
+    let of_java = frames.iter().rev().filter(|frame| frame.kind.origin() == Origin::Java);
+    let is_own = |frame: &&Arc<Frame>| !WAITING.iter().any(|pattern| matches(pattern, &frame.name));
+    of_java.clone().find(is_own).or_else(|| of_java.clone().next()).map(|frame| Arc::clone(&frame.name))
+}
 
 /// The reason of a wait for a lock of this kind.
 pub(super) fn reason_of(kind: LockKind) -> &'static str {

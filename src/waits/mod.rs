@@ -30,6 +30,8 @@ pub struct WaitView {
     pub idle: Option<Arc<str>>,
     /// The Java lock for which the thread waited.
     pub lock: Option<LockView>,
+    /// The Java method that waited for the lock.
+    pub waiting_method: Option<Arc<str>>,
 }
 
 impl WaitView {
@@ -38,12 +40,13 @@ impl WaitView {
     pub fn of(frames: &[Arc<Frame>], thread: WaitingThread<'_>, rules: &IdleRules) -> WaitView {
         let cut = reason::scheduler_frames(frames);
         let rest = &frames[..frames.len() - cut];
-        let reason = reason::of(rest, thread);
+        let reason = reason::wait_reason(rest, thread);
         // A thread that could run, or is blocked by a disk or a lock of the kernel, is not idle, wherever it stands.
         let may_be_idle = thread.state == ThreadState::Sleeping;
         let idle = if may_be_idle { rules.matching(rest, thread, &reason) } else { None };
         let lock = thread.lock.and_then(|lock| lock::view_of(lock, &reason));
-        WaitView { cut, reason, idle, lock }
+        let waiting_method = lock.as_ref().and_then(|_| lock::waiting_method(rest));
+        WaitView { cut, reason, idle, lock, waiting_method }
     }
 
     /// The frame that stands for the wait at the leaf.
@@ -175,6 +178,24 @@ mod tests {
         let wait = ["A.b", "java.lang.Object.wait", "pthread_cond_wait"];
         let waiting = lock(LockKind::Wait, "int[]");
         assert_eq!(of_lock(&wait, &waiting), ("[wait: Object.wait int[]]".to_owned(), None));
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_by_the_method_outside_of_the_jdk() {
+        let method = |java: &[&str], kind: LockKind| {
+            let java = java.iter().map(|name| Arc::new(Frame::named(Kind::Java, *name)));
+            let frames: Vec<_> = java.chain(stack(&["k:futex_do_wait", "k:schedule"])).collect();
+            let lock = lock(kind, "a.Cache");
+            let thread = WaitingThread { lock: Some(&lock), ..thread(b"x", ThreadState::Sleeping) };
+            WaitView::of(&frames, thread, &IdleRules::default()).waiting_method.as_deref().map(str::to_owned)
+        };
+        let park = ["java.util.concurrent.locks.LockSupport.park", "jdk.internal.misc.Unsafe.park"];
+        let queue = ["java.lang.Thread.run", "a.Worker.run", "java.util.concurrent.ArrayBlockingQueue.take"];
+        assert_eq!(method(&[&queue[..], &park].concat(), LockKind::Park).as_deref(), Some("a.Worker.run"));
+        assert_eq!(method(&park, LockKind::Park).as_deref(), Some("jdk.internal.misc.Unsafe.park"));
+        let wait = ["a.Worker.run", "java.lang.Object.wait", "java.lang.Object.wait0"];
+        assert_eq!(method(&wait, LockKind::Wait).as_deref(), Some("a.Worker.run"));
+        assert_eq!(method(&["java.lang.Thread.sleep"], LockKind::Monitor), None, "not a wait for the lock");
     }
 
     #[test]

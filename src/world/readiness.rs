@@ -25,7 +25,7 @@ impl Readiness {
     }
 
     /// Whether stacks of the process must wait for their names.
-    pub(crate) fn waits(&self, tgid: u32) -> bool {
+    pub(crate) fn is_late(&self, tgid: u32) -> bool {
         self.0.contains_key(&tgid)
     }
 

@@ -1,20 +1,21 @@
 //! The state that the stages of a session share: the processes, the names of their code, and what one stage leaves for
 //! another.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 
 use super::readiness::Readiness;
-use super::whole_names::WholeNames;
+use super::whole_names::FullThreadNames;
 use super::window::WindowStacks;
 use crate::limits::ReachedLimits;
 use crate::plan::{Settings, Target};
 use crate::process::opener::OpenersCost;
-use crate::process::{self, Processes, Which, comm};
-use crate::sample::{Count, ProcessId, ProcessInCgroup, Stack};
+use crate::process::{self, Processes, ScanScope, comm};
+use crate::profile::resource::ResourceAttributes;
+use crate::sample::{CountedStack, ProcessId, ProcessInCgroup, Stack};
 use crate::symbolize::{self, Stats, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::containers::Containers;
@@ -41,15 +42,17 @@ pub(crate) struct World {
     /// From runtimes, for the aggregator: processes whose names come late. Made anew for each window.
     pub(crate) readiness: Readiness,
     /// From runtimes, for the aggregator: full names of threads whose names the kernel cuts.
-    pub(crate) thread_names: WholeNames,
+    pub(crate) thread_names: FullThreadNames,
+    /// From the stage of process contexts, for the aggregator: what processes publish about themselves.
+    pub(crate) resources: HashMap<ProcessId, Arc<ResourceAttributes>>,
     /// From the aggregator, for runtimes: processes whose stacks still wait for their names.
-    pub(crate) waiting: HashSet<ProcessId>,
+    pub(crate) awaiting_names: HashSet<ProcessId>,
 }
 
 impl World {
     /// Starts the symbol worker and reads the processes for the first time. `launched` is the process that the profiler
     /// started.
-    pub(crate) fn look(settings: &Settings, groups: Groups, launched: Option<u32>) -> anyhow::Result<World> {
+    pub(crate) fn start(settings: &Settings, groups: Groups, launched: Option<u32>) -> anyhow::Result<World> {
         let symbols = symbolize::SymbolConfig {
             raw_names: settings.raw_names,
             ..symbolize::SymbolConfig::new(settings.binary.clone())
@@ -62,8 +65,8 @@ impl World {
             process::ProcessOptions { binary: settings.binary.clone(), ..process::ProcessOptions::default() };
         let mut processes = Processes::new(options);
         let found = match &settings.target {
-            Target::Pids(tgids) if !settings.children => processes.scan(&Which::Tgids(tgids)),
-            _ => processes.scan(&Which::All),
+            Target::Pids(tgids) if !settings.children => processes.scan(&ScanScope::Tgids(tgids)),
+            _ => processes.scan(&ScanScope::All),
         };
         log::info!("processes: {found} found in {:.0?}", began.elapsed());
         Ok(World {
@@ -75,8 +78,9 @@ impl World {
             window: 1,
             described: Vec::new(),
             readiness: Readiness::default(),
-            thread_names: WholeNames::default(),
-            waiting: HashSet::new(),
+            thread_names: FullThreadNames::default(),
+            resources: HashMap::new(),
+            awaiting_names: HashSet::new(),
         })
     }
 
@@ -88,10 +92,10 @@ impl World {
     /// Goes once through a window's stacks and collects for all stages who ran. Sorts the stacks by time: the first
     /// stack with a process identity decides which program has the identity. The last stacks of a program, from within
     /// its exec, may already fall into the time of the next one.
-    pub(crate) fn take_in<'a>(&mut self, stacks: &'a mut Vec<(Stack, Count)>) -> WindowStacks<'a> {
-        stacks.sort_by_key(|(stack, _)| stack.at);
+    pub(crate) fn register_window<'a>(&mut self, stacks: &'a mut Vec<CountedStack>) -> WindowStacks<'a> {
+        stacks.sort_by_key(|one| one.stack.at);
         let (mut ran, mut seen) = (Vec::new(), HashSet::new());
-        for (stack, _) in stacks.iter() {
+        for CountedStack { stack, .. } in stacks.iter() {
             let key = &stack.key;
             self.processes.mark_seen(key.process, stack.at);
             let runner = ProcessInCgroup { process: key.process, cgroup: key.cgroup };

@@ -1,5 +1,5 @@
 //! The interface of a stage: its hooks in the order of their calls, from the first look at the machine to the last
-//! report.
+//! report. `on_events`, `on_arrival` and `on_window` repeat for each window; `on_tick` is also called without a window.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,6 +8,7 @@ use super::window::{WindowEnd, WindowStacks};
 use crate::limits::ReachedLimits;
 use crate::plan::Control;
 use crate::process::ProcessEvent;
+use crate::profile::pauses::PauseTotals;
 use crate::profile::report::{GroupReport, JvmReport};
 use crate::sample::ProcessId;
 use crate::symbolize::Stats;
@@ -80,6 +81,14 @@ pub(crate) struct PartEnd<'a> {
     pub(crate) symbols: &'a Stats,
 }
 
+/// How a JVM stood still in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowPauses {
+    pub(crate) window: u64,
+    pub(crate) pid: u32,
+    pub(crate) totals: PauseTotals,
+}
+
 /// What stages report about a part of the session, for the report and the daemon's metrics.
 #[derive(Debug, Default)]
 pub(crate) struct PartReport {
@@ -89,4 +98,6 @@ pub(crate) struct PartReport {
     /// How often a runtime's names could be had or not, by result.
     pub(crate) attached: BTreeMap<String, u64>,
     pub(crate) tables: Usage,
+    /// The pauses of JVMs in each window of the part, if the profile keeps seconds.
+    pub(crate) pauses: Vec<WindowPauses>,
 }

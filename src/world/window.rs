@@ -1,11 +1,11 @@
 //! A window as the stages get it.
 
-use crate::sample::{Count, MonoNs, ProcessInCgroup, Stack};
+use crate::sample::{CountedStack, MonoNs, ProcessInCgroup};
 
 /// The stacks of a window, before they have names.
 pub(crate) struct WindowStacks<'a> {
     /// Sorted by the time of their first sample.
-    pub(crate) stacks: &'a mut Vec<(Stack, Count)>,
+    pub(crate) stacks: &'a mut Vec<CountedStack>,
     /// Each process in each of its cgroups once, in the order in which they first ran.
     pub(crate) ran: Vec<ProcessInCgroup>,
 }

@@ -13,7 +13,7 @@ use jbpf_prof::jvm::code::{self, CodeOptions, CodeTimeline, FrameKind, JavaFrame
 use jbpf_prof::sample::MonoNs;
 use jvm_symbols_log::header::{HEADER_LEN, flag};
 use jvm_symbols_log::{
-    ClassName, Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, Sink, Stub, Unload,
+    ClassName, Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, RecordVisitor, Stub, Unload,
 };
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
@@ -71,7 +71,7 @@ impl Everything {
     }
 }
 
-impl Sink for Everything {
+impl RecordVisitor for Everything {
     fn method(&mut self, offset: u64, m: &Method<'_>) {
         let text = |b| String::from_utf8_lossy(b).into_owned();
         let class = match m.class {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, AttachOptions, Attached, Failed, Jvm};
+use jbpf_prof::jvm::{self, AttachFailure, AttachOptions, Attached, Jvm};
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -188,7 +188,7 @@ pub(crate) fn options(seconds: u64) -> AttachOptions {
     AttachOptions { timeout: Duration::from_secs(seconds), ..AttachOptions::new(binary()) }
 }
 
-pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, Failed> {
+pub(crate) fn attach(jvm: &Jvm) -> Result<Attached, AttachFailure> {
     jvm::attach(jvm, &options(20))
 }
 

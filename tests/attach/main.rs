@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, LogSource, NamesFrom, Refusal};
 use jbpf_prof::sample::{MonoNs, ProcessId};
-use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, Sink, Stub, Unload};
+use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, RecordVisitor, Stub, Unload};
 
 use java::{Java, a_jdk, attach, binary, jdks, options, state_of, tmp_of, traces_in};
 use testkit::nobody::{AS_NOBODY, NOBODY};
 
 /// The content of an agent log.
 #[derive(Default)]
-struct Told {
+struct RecordedSink {
     classes: HashMap<u64, String>,
     methods: Vec<String>,
     loads: usize,
@@ -32,7 +32,7 @@ struct Told {
     replayed: bool,
 }
 
-impl Sink for Told {
+impl RecordVisitor for RecordedSink {
     fn method(&mut self, offset: u64, method: &Method<'_>) {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let class = match method.class {
@@ -54,22 +54,22 @@ impl Sink for Told {
     }
 }
 
-fn told(attached: &Attached) -> Told {
-    let mut told = Told::default();
+fn read_log(attached: &Attached) -> RecordedSink {
+    let mut recorded = RecordedSink::default();
     let mut reader = Reader::new(Quotas::default());
-    while reader.read(&attached.log, &mut told).unwrap() > 0 {}
-    told
+    while reader.read(&attached.log, &mut recorded).unwrap() > 0 {}
+    recorded
 }
 
 /// Attaches; asserts that the log has the program's code and that no traces stay behind.
 fn assert_attaches(java: &mut Java) -> (Jvm, Attached) {
     let jvm = java.jvm();
     let attached = attach(&jvm).unwrap_or_else(|failed| panic!("{jvm:?}: {failed:?}"));
-    let told = told(&attached);
-    assert!(told.methods.iter().any(|m| m == "LSpin;turn"), "Spin.turn among {} methods", told.methods.len());
-    assert!(told.loads > 10, "{} loads", told.loads);
+    let log = read_log(&attached);
+    assert!(log.methods.iter().any(|m| m == "LSpin;turn"), "Spin.turn among {} methods", log.methods.len());
+    assert!(log.loads > 10, "{} loads", log.loads);
     let header = jvm_symbols_log::Header::read(&attached.log).unwrap();
-    assert!(told.replayed && header.counters.replay.done > 0, "{header:?}");
+    assert!(log.replayed && header.counters.replay.done > 0, "{header:?}");
     assert_eq!(traces_in(&tmp_of(&jvm), &jvm), Vec::<String>::new());
     assert!(java.is_alive());
     (jvm, attached)
@@ -305,7 +305,7 @@ fn several_jvms_are_attached_to_at_once() {
         let attaching: Vec<_> =
             jvms.iter().map(|jvm| scope.spawn(|| jvm::attach(jvm, &options(30)))).collect();
         for (attached, java) in attaching.into_iter().zip(&mut javas) {
-            assert!(told(&attached.join().unwrap().unwrap()).loads > 10 && java.is_alive());
+            assert!(read_log(&attached.join().unwrap().unwrap()).loads > 10 && java.is_alive());
         }
     });
 }
@@ -336,7 +336,7 @@ fn a_log_from_the_start_is_found_without_attaching() {
         let attached = attach(&jvm).unwrap();
         assert_eq!(attached.source, LogSource::AtStart);
         assert_eq!(JvmRow::of(&jvm, &binary()).names, NamesFrom::AgentAtStart);
-        assert!(told(&attached).loads > 10);
+        assert!(read_log(&attached).loads > 10);
         assert!(
             !Path::new(&format!("/tmp/.java_pid{}", jvm.ns_pid)).exists(),
             "its attach listener was not started"

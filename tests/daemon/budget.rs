@@ -31,7 +31,7 @@ fn kept(file: &PathBuf) -> Kept {
 
 #[test]
 #[ignore = "two and a half minutes, as the budget judges by minutes: --test daemon -- --ignored costs_too_much"]
-fn a_rate_that_costs_too_much_is_lowered_and_told_and_no_tick_is_lost() {
+fn an_expensive_rate_is_lowered_and_reported_without_losses() {
     if !is_root() {
         return;
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::home;
-use crate::push::{kept, settle};
+use crate::push::{kept, pause_and_drain_spool};
 use crate::receiver::free_port;
 use crate::run::Daemon;
 use testkit::is_root;
@@ -36,7 +36,7 @@ fn collect(binary: &Path, protocol: &str) {
     let url = format!("otlp-url = \"http://127.0.0.1:{port}\"\notlp-protocol = \"{protocol}\"");
     let mut daemon = Daemon::start(&home, &url);
     daemon.wait_for_windows(3);
-    let windows = settle(&mut daemon);
+    let windows = pause_and_drain_spool(&mut daemon);
     collector.kill().unwrap();
     collector.wait().unwrap();
     let text = fs::read_to_string(&said).unwrap();

@@ -94,11 +94,11 @@ fn assert_no_gaps(files: &[PathBuf]) -> (u64, u64) {
 }
 
 #[test]
-fn profiles_are_told_of_now_and_of_what_is_kept() {
+fn profile_and_window_endpoints_return_profiles() {
     if !is_root() {
         return;
     }
-    let mut daemon = Daemon::start(&home("told"), "");
+    let mut daemon = Daemon::start(&home("windows-of-now"), "");
     daemon.wait_for_windows(1);
     let windows = daemon.metric("windows_kept");
     let live = testkit::folded::Folded::parse(&daemon.api("/profile?seconds=3&format=folded").text());
@@ -109,14 +109,14 @@ fn profiles_are_told_of_now_and_of_what_is_kept() {
     assert!(list.len() >= 2, "{listed}");
     // A query over several windows returns the sum of their files.
     let (from, to) = (list[0]["from"].as_f64().unwrap(), list[1]["to"].as_f64().unwrap());
-    let told = daemon.api(&format!("/window?from={}&to={}&format=folded", from + 0.001, to - 0.001)).text();
-    let told = testkit::folded::Folded::parse(&told);
+    let found = daemon.api(&format!("/window?from={}&to={}&format=folded", from + 0.001, to - 0.001)).text();
+    let found = testkit::folded::Folded::parse(&found);
     let files: u64 = daemon.files()[..2].iter().map(|file| folded(file).total()).sum();
-    assert_eq!(told.total(), files);
-    let packed = scratch("told-packed").join("window.pb.gz");
+    assert_eq!(found.total(), files);
+    let packed = scratch("windows-packed").join("window.pb.gz");
     let window = format!("/window?from={}&to={}&format=pb.gz", from + 0.001, to - 0.001);
     fs::write(&packed, daemon.api(&window).body).unwrap();
-    assert_eq!(folded(&packed), told);
+    assert_eq!(folded(&packed), found);
     let only = daemon.api(&format!("/window?from={from}&to={to}&format=folded&process=nat*"));
     let only = testkit::folded::Folded::parse(&only.text());
     assert_eq!(only.total(), only.count(|stack| stack[0] == "native" || stack[0] == "[lost]"));
@@ -292,7 +292,7 @@ fn others_need_the_token_and_it_may_be_changed() {
 }
 
 #[test]
-fn a_probe_is_told_how_it_is() {
+fn health_and_readiness_endpoints_answer() {
     if !is_root() {
         return;
     }

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
 use prost::Message;
+use rustix::process::Signal;
 
 use crate::receiver::{Identity, Receiver, Taken, free_port};
 use crate::run::{Daemon, folded};
@@ -59,7 +60,7 @@ struct Sample {
 }
 
 /// Stops the clock, so that kept and pushed windows can be compared; returns the number of windows.
-pub(crate) fn settle(daemon: &mut Daemon) -> usize {
+pub(crate) fn pause_and_drain_spool(daemon: &mut Daemon) -> usize {
     daemon.pause();
     daemon.wait("an empty spool", |d| d.metric("spool_bytes") == 0.0);
     let kept = daemon.files();
@@ -90,8 +91,8 @@ fn pyroscope_gets_every_window_although_it_was_away() {
     daemon.wait("an attempt that fails", |d| d.metric("push_total") > 0.0);
     let receiver = Receiver::listen(port);
     daemon.wait_for_windows(5);
-    let windows = settle(&mut daemon);
-    let told = receiver.with(|taken| {
+    let windows = pause_and_drain_spool(&mut daemon);
+    let shown = receiver.with(|taken| {
         assert_eq!(taken.len(), windows, "a request for each window");
         for request in taken {
             assert_eq!(request.path, "/push.v1.PusherService/Push");
@@ -105,7 +106,7 @@ fn pyroscope_gets_every_window_although_it_was_away() {
     });
     let scratch = scratch("pyroscope-profiles");
     let (mut total, mut of_native) = (0, 0);
-    for (n, series) in told.iter().flat_map(|request| &request.series).enumerate() {
+    for (n, series) in shown.iter().flat_map(|request| &request.series).enumerate() {
         let label = |name: &str| series.label(name);
         assert_eq!((label("__name__"), label("cluster")), (Some("process_cpu"), Some("test")));
         let service = label("service_name").unwrap();
@@ -122,6 +123,39 @@ fn pyroscope_gets_every_window_although_it_was_away() {
     }
     assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
     assert!(of_native > 100, "{of_native} samples of a busy program");
+}
+
+/// A reload changes the sink's address: each window is at one of both servers.
+#[test]
+fn a_reload_changes_sinks_and_no_window_is_lost() {
+    if !is_root() {
+        return;
+    }
+    let ports = [free_port(), free_port()];
+    let [before, after] = ports.map(Receiver::listen);
+    let url = |port: u16| format!("otlp-url = \"http://127.0.0.1:{port}\"");
+    let mut daemon = Daemon::start(
+        &home("reloaded"),
+        &format!("window = \"1s\"\nlog-level = \"info\"\n{}", url(ports[0])),
+    );
+    daemon.wait_for_windows(1);
+    pause_and_drain_spool(&mut daemon);
+    let sent = before.with(<[_]>::len);
+    daemon.edit_settings(&url(ports[0]), &url(ports[1]));
+    daemon.signal(Signal::HUP);
+    daemon.wait("the reload", |daemon| daemon.said().contains("reload: the settings were read"));
+    let windows = daemon.files().len();
+    daemon.throw(false);
+    daemon.wait_for_windows(windows + 1);
+    pause_and_drain_spool(&mut daemon);
+    let total = |receiver: &Receiver| -> u64 {
+        receiver.with(|taken| taken.iter().map(|request| samples(&exported(&request.body))).sum())
+    };
+    assert_eq!(before.with(<[_]>::len), sent, "the old address gets no more");
+    assert!(total(&before) > 0 && total(&after) > 0);
+    assert_eq!(total(&before) + total(&after), kept(&daemon), "what was pushed is what was kept");
+    let requests = sent + after.with(<[_]>::len);
+    assert_eq!(daemon.metric("push_total{sink=\"otlp\",result=\"sent\"}"), requests as f64, "counters go on");
 }
 
 /// The sink accepts connections and requests but does not answer.
@@ -151,7 +185,8 @@ fn assert_go_reads(file: &Path, samples: u64) {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines().skip_while(|line| *line != "Samples:");
-    assert_eq!(lines.nth(1).map(str::trim), Some("samples/count cpu/nanoseconds"), "{text}");
+    let columns = lines.nth(1).map(|line| line.trim().trim_end_matches("[dflt]"));
+    assert_eq!(columns, Some("samples/count cpu/nanoseconds"), "{text}");
     let counts = lines.take_while(|line| *line != "Locations").filter_map(|line| {
         let (counts, _) = line.split_once(':')?;
         counts.split_whitespace().next()?.parse::<u64>().ok()
@@ -169,8 +204,8 @@ fn a_collector_gets_every_window() {
     let sink = format!("otlp-url = \"http://127.0.0.1:{port}/\"\nlabels = [\"k8s.node.name=n1\"]");
     let mut daemon = Daemon::start(&home("otlp"), &sink);
     daemon.wait_for_windows(3);
-    let windows = settle(&mut daemon);
-    let told = receiver.with(|taken| {
+    let windows = pause_and_drain_spool(&mut daemon);
+    let shown = receiver.with(|taken| {
         assert_eq!(taken.len(), windows, "a request for each window");
         taken
             .iter()
@@ -182,7 +217,7 @@ fn a_collector_gets_every_window() {
             .collect::<Vec<_>>()
     });
     let mut services = Vec::new();
-    for resource in told.iter().flat_map(|request| &request.resource_profiles) {
+    for resource in shown.iter().flat_map(|request| &request.resource_profiles) {
         let attributes = &resource.resource.as_ref().unwrap().attributes;
         assert!(attributes.iter().any(|a| a.key == "k8s.node.name"), "{attributes:?}");
         services
@@ -192,7 +227,7 @@ fn a_collector_gets_every_window() {
         }
     }
     let mut has_kernel = false;
-    for request in &told {
+    for request in &shown {
         assert_eq!(broken_rules(request), Vec::<String>::new());
         let dictionary = request.dictionary.as_ref().unwrap();
         let key = |at: i32| dictionary.string_table[at as usize].as_str();
@@ -204,7 +239,7 @@ fn a_collector_gets_every_window() {
     }
     // This kernel has a build id. A window of a program that hardly calls the kernel may have none of its code.
     assert!(has_kernel);
-    let total: u64 = told.iter().map(samples).sum();
+    let total: u64 = shown.iter().map(samples).sum();
     assert_eq!(total, kept(&daemon), "what was pushed is what was kept");
     assert!(services.iter().any(|service| service.contains("native")), "{services:?}");
 }
@@ -305,19 +340,19 @@ fn secure_sinks_are_known_by_their_certificate_and_may_change_it() {
     let sinks_of_first = listen(&first);
     let mut daemon = Daemon::start(&home, &sinks);
     daemon.wait_for_windows(2);
-    settle(&mut daemon);
-    let mut told = by_grpc(sinks_of_first, "authorization: bearer one");
+    pause_and_drain_spool(&mut daemon);
+    let mut shown = by_grpc(sinks_of_first, "authorization: bearer one");
     let sinks_of_second = listen(&second);
     let before = daemon.metric("push_total");
     daemon.throw(false);
     daemon.wait("attempts that fail", |d| d.metric("push_total") > before + 2.0);
     for sink in &sinks_of_second {
-        assert!(sink.with(<[_]>::is_empty), "nothing is told to who is not trusted");
+        assert!(sink.with(<[_]>::is_empty), "an untrusted sink receives nothing");
     }
     trust(&second, "two\n");
-    settle(&mut daemon);
-    told += by_grpc(sinks_of_second, "authorization: bearer two");
-    assert_eq!(told, kept(&daemon), "what was pushed is what was kept");
+    pause_and_drain_spool(&mut daemon);
+    shown += by_grpc(sinks_of_second, "authorization: bearer two");
+    assert_eq!(shown, kept(&daemon), "what was pushed is what was kept");
 }
 
 /// Ends a Pyroscope sink and a Collector; asserts that all their requests have this header line. Returns the number of
@@ -327,13 +362,13 @@ fn by_grpc([pyroscope, otlp]: [Receiver; 2], line: &str) -> u64 {
     pyroscope.with(|taken| taken.iter().for_each(has));
     assert!(!pyroscope.with(<[_]>::is_empty));
     otlp.with(|taken| {
-        let told = taken.iter().map(|request| {
+        let shown = taken.iter().map(|request| {
             has(request);
             let call = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
             assert_eq!(request.path, call);
             request.assert_says("grpc-encoding: gzip");
             samples(&exported(request.message()))
         });
-        told.sum()
+        shown.sum()
     })
 }

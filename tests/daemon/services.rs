@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use crate::agent::results;
 use crate::home;
-use crate::push::{PushRequest, exported, settle};
+use crate::push::{PushRequest, exported, pause_and_drain_spool};
 use crate::receiver::{Receiver, free_port};
 use crate::run::Daemon;
 use testkit::container;
@@ -37,7 +37,7 @@ fn a_jvm_in_a_container_of_podman_is_a_service() {
         assert_eq!(results(&daemon, "agent"), 1, "{}", daemon.metrics());
         let seconds = daemon.metric("jvms_throttled_seconds_total");
         assert!(seconds > 0.0, "its cgroup's limit keeps it from running");
-        settle(&mut daemon);
+        pause_and_drain_spool(&mut daemon);
 
         let file = scratch("services-profiles").join("x.pb.gz");
         let mut own = Folded::default();

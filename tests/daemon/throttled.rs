@@ -27,7 +27,7 @@ fn group(name: &str) -> Option<Group> {
 }
 
 #[test]
-fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
+fn late_windows_report_their_own_throttling() {
     let Some(group) = group("throttled-window") else { return };
     let _java = Program::new("Shares").start_in(&group);
     let before = group.throttled();
@@ -45,17 +45,17 @@ fn what_a_window_was_throttled_is_told_although_it_is_handed_over_later() {
     let within = group.throttled() - begun;
     daemon.wait_for_windows(1);
     daemon.pause();
-    let (told, at_most) = (daemon.metric("jvms_throttled_seconds_total"), group.throttled() - before);
+    let (shown, at_most) = (daemon.metric("jvms_throttled_seconds_total"), group.throttled() - before);
     assert!(
-        (within - 0.001..=at_most + 0.001).contains(&told),
-        "{told} s, but it is between {within} and {at_most}: {}",
+        (within - 0.001..=at_most + 0.001).contains(&shown),
+        "{shown} s, but it is between {within} and {at_most}: {}",
         daemon.said()
     );
 }
 
 /// Windows are not reported while a JVM that ran in the first of them has not said whether it has names.
 #[test]
-fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
+fn an_exited_jvm_is_reported_in_its_own_window() {
     let Some(group) = group("throttled-ended") else { return };
     let throttled = Program::new("Shares").start_in(&group);
     let mut daemon = Daemon::start(&home("held"), "window = \"1s\"\njava = \"agent\"\nlog-level = \"info\"");
@@ -75,6 +75,6 @@ fn a_jvm_that_ends_while_windows_wait_is_told_in_its_own() {
     thread::sleep(Duration::from_millis(2500));
     drop(held);
     daemon.pause();
-    let told = daemon.metric("jvms_throttled_seconds_total");
-    assert!(told >= within - 0.001, "{told} s, but it was {within}: {}", daemon.said());
+    let shown = daemon.metric("jvms_throttled_seconds_total");
+    assert!(shown >= within - 0.001, "{shown} s, but it was {within}: {}", daemon.said());
 }

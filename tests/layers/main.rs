@@ -12,7 +12,7 @@ use source::{Module, Source};
 const MAX_LINES: usize = 500;
 
 /// The rooms that each room may name. The crate's root and `main` are above all rooms.
-const ROOMS: [(&str, &[&str]); 26] = [
+const ROOMS: [(&str, &[&str]); 29] = [
     ("backoff", &[]),
     ("text", &[]),
     ("failure", &[]),
@@ -33,6 +33,7 @@ const ROOMS: [(&str, &[&str]); 26] = [
     ("plan", &["sample", "process", "jvm", "profile"]),
     ("targets", &["failure", "sample", "capture", "process", "plan", "profile", "text"]),
     ("world", &["sample", "process", "symbolize", "profile", "unwind", "limits", "plan", "targets"]),
+    ("allocators", &["capture", "process", "symbolize", "plan", "text", "world"]),
     (
         "loader",
         &[
@@ -50,8 +51,21 @@ const ROOMS: [(&str, &[&str]); 26] = [
     ),
     (
         "runtime",
-        &["sample", "process", "jvm", "symbolize", "profile", "plan", "targets", "text", "limits", "world"],
+        &[
+            "sample",
+            "capture",
+            "process",
+            "jvm",
+            "symbolize",
+            "profile",
+            "plan",
+            "targets",
+            "text",
+            "limits",
+            "world",
+        ],
     ),
+    ("trace", &["sample", "capture", "process", "symbolize", "limits", "plan", "world"]),
     (
         "session",
         &[
@@ -67,13 +81,16 @@ const ROOMS: [(&str, &[&str]); 26] = [
             "text",
             "plan",
             "targets",
+            "allocators",
             "loader",
             "runtime",
+            "trace",
             "waits",
             "world",
         ],
     ),
     ("serve", &["sample", "profile", "output"]),
+    ("top", &["sample", "profile", "output", "plan", "text"]),
     (
         "daemon",
         &[
@@ -96,6 +113,7 @@ const ROOMS: [(&str, &[&str]); 26] = [
             "plan",
             "session",
             "serve",
+            "top",
             "daemon",
             "text",
             "suggestion",
@@ -105,7 +123,7 @@ const ROOMS: [(&str, &[&str]); 26] = [
 ];
 
 /// Every library, with the rooms that may use it outside of tests. `*` stands for all rooms.
-const LIBRARIES: [(&str, &[&str]); 45] = [
+const LIBRARIES: [(&str, &[&str]); 46] = [
     ("addr2line", &["symbolize"]),
     ("ahash", &["capture", "symbolize", "profile"]),
     ("anyhow", &["*"]),
@@ -136,20 +154,22 @@ const LIBRARIES: [(&str, &[&str]); 45] = [
     ("opentelemetry_proto", &["output"]),
     ("perf_event_open_sys", &["capture"]),
     ("postcard", &["process", "jvm", "symbolize"]),
-    // `daemon` has the messages of RPC calls; the formats of profiles belong to `output`.
-    ("prost", &["output", "daemon"]),
+    // `symbolize` decodes what processes publish, `daemon` has the messages of RPC calls; the formats of profiles belong to
+    // `output`.
+    ("prost", &["symbolize", "output", "daemon"]),
+    ("ratatui", &["top"]),
     ("rustc_demangle", &["symbolize"]),
     ("rustix", &["*"]),
     ("rustls", &["daemon"]),
     ("ruzstd", &["symbolize"]),
     ("seccompiler", &["symbolize"]),
     ("serde", &["*"]),
-    ("serde_json", &["process", "output", "serve", "daemon"]),
+    ("serde_json", &["process", "output", "serve", "daemon", "cli"]),
     ("sha2", &["symbolize", "output"]),
     ("strsim", &["suggestion"]),
     ("syscalls", &["capture"]),
     ("thiserror", &["*"]),
-    ("tokio", &["plan", "session", "serve", "daemon"]),
+    ("tokio", &["plan", "session", "serve", "top", "daemon"]),
     ("toml", &["cli"]),
     ("tower_service", &["daemon"]),
     ("zerocopy", &["capture"]),

@@ -216,7 +216,7 @@ fn a_run_is_shown_while_it_goes_on() {
         rows.into_iter().find(|row| row.0 == name).unwrap_or_else(|| panic!("{name}")).1
     });
     assert!(a > 100 && b > 100, "{a} and {b}");
-    // Whoever comes after the end gets the whole.
+    // A client that connects after the end gets the whole document.
     page.open_served("about:blank", "true");
     kill_process(Pid::from_child(&run), Signal::INT).unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(0));

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::mapper::{Heard, Mapper, content, file_at, options, programs};
+use crate::mapper::{Mapper, TrackedProcesses, content, file_at, options, programs};
 use jbpf_prof::process::{
-    FileOwner, MappedLocation, OpenRefusal, ProcessOptions, Processes, TargetRoot, Unopened, Which, maps,
-    procfs,
+    FileOwner, MappedLocation, OpenRefusal, ProcessOptions, ProcessRoot, Processes, ScanScope, Unopened,
+    maps, procfs,
 };
 use jbpf_prof::sample::MonoNs;
 
@@ -23,16 +23,16 @@ fn a_deleted_or_replaced_library_is_read_as_it_was_mapped() {
     for replace in [false, true] {
         for heard in [false, true] {
             fs::copy(dir.path().join("one.so"), &library).unwrap();
-            let mut table = Heard::new();
+            let mut table = TrackedProcesses::new();
             let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
             fs::remove_file(&library).unwrap();
             if replace {
                 fs::copy(dir.path().join("two.so"), &library).unwrap();
             }
             if heard {
-                table.listen();
+                table.apply_events();
             } else {
-                table.processes.scan(&Which::Tgids(&[mapper.tgid]));
+                table.processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
             }
             let file = file_at(&mut table.processes, &mapper, MonoNs::now());
             assert_eq!(file.path, library.as_path().into());
@@ -70,7 +70,7 @@ fn after_the_end_another_file_at_the_path_is_refused() {
     ];
     for (change, why) in changes {
         fs::copy(dir.path().join("one.so"), &library).unwrap();
-        let mut table = Heard::new();
+        let mut table = TrackedProcesses::new();
         let mut mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
         let at = MonoNs::now();
         mapper.end();
@@ -88,7 +88,7 @@ fn after_the_end_another_file_at_the_path_is_refused() {
 fn an_unchanged_file_is_opened_after_the_end_and_shared() {
     let dir = programs();
     let library = dir.path().join("one.so");
-    let mut table = Heard::new();
+    let mut table = TrackedProcesses::new();
     let mut found = Vec::new();
     for _ in 0..2 {
         let mut mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
@@ -103,7 +103,7 @@ fn an_unchanged_file_is_opened_after_the_end_and_shared() {
     // The file is overwritten between two programs that map it: other content, same inode number.
     fs::copy(dir.path().join("two.so"), &library).unwrap();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
-    table.listen();
+    table.apply_events();
     let file = file_at(&mut table.processes, &mapper, MonoNs::now());
     assert_ne!(file.id, found[0].id);
     assert!(content(&file) == fs::read(dir.path().join("two.so")).unwrap());
@@ -132,21 +132,21 @@ fn a_path_means_what_it_means_in_the_process_s_own_mount_namespace() {
     // The process lives and is found in /proc.
     let living = start();
     let mut processes = Processes::new(options());
-    processes.scan(&Which::Tgids(&[living.tgid]));
+    processes.scan(&ScanScope::Tgids(&[living.tgid]));
     let file = file_at(&mut processes, &living, MonoNs::now());
     assert!(content(&file) == two && *file.path == *one && !file.deleted_or_replaced);
     // The process has ended in an unknown namespace: the file at that path in our namespace is not used.
-    let mut table = Heard::new();
+    let mut table = TrackedProcesses::new();
     let mut ended = start();
     let at = MonoNs::now();
     ended.end();
     table.listen_to_the_end_of(ended.tgid);
     assert_eq!(file_at(&mut table.processes, &ended, at).fd().unwrap_err(), Unopened::Replaced);
     // The process has ended, but another process of its namespace is known.
-    let mut table = Heard::new();
-    table.processes.scan(&Which::Tgids(&[container.tgid]));
+    let mut table = TrackedProcesses::new();
+    table.processes.scan(&ScanScope::Tgids(&[container.tgid]));
     let root = table.processes.root(container.id, MonoNs::now()).unwrap();
-    assert_ne!(root.mount_ns, TargetRoot::of(std::process::id()).unwrap().mount_ns);
+    assert_ne!(root.mount_ns, ProcessRoot::of(std::process::id()).unwrap().mount_ns);
     let mut ended = start();
     let at = MonoNs::now();
     ended.end();
@@ -165,13 +165,13 @@ fn in_a_chroot() {
     // The process is found in /proc, which shows the path as seen from our root.
     let mapper = start();
     let mut processes = Processes::new(options());
-    processes.scan(&Which::Tgids(&[mapper.tgid]));
+    processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == program && !file.deleted_or_replaced, "{file:?}");
     // The process is known from events, and has ended.
-    let mut table = Heard::new();
+    let mut table = TrackedProcesses::new();
     let mut mapper = start();
-    table.listen();
+    table.apply_events();
     let at = MonoNs::now();
     assert!(table.processes.root(mapper.id, at).is_some());
     mapper.end();
@@ -193,17 +193,17 @@ fn on_overlayfs() {
     let merged = dir.path().join("merged");
     let one = fs::read(dir.path().join("one.so")).unwrap();
     for library in ["one.so", "upper.so"] {
-        let mut table = Heard::new();
-        table.processes.scan(&Which::Tgids(&[container.tgid]));
+        let mut table = TrackedProcesses::new();
+        table.processes.scan(&ScanScope::Tgids(&[container.tgid]));
         assert!(table.processes.root(container.id, MonoNs::now()).is_some());
         let start = || Mapper::start(entering(&container, &merged.join("mapper")).arg(merged.join(library)));
         let living = start();
-        table.listen();
+        table.apply_events();
         let file = file_at(&mut table.processes, &living, MonoNs::now());
         assert!(content(&file) == one && !file.deleted_or_replaced, "{library}: {file:?}");
         drop((file, table));
-        let mut table = Heard::new();
-        table.processes.scan(&Which::Tgids(&[container.tgid]));
+        let mut table = TrackedProcesses::new();
+        table.processes.scan(&ScanScope::Tgids(&[container.tgid]));
         assert!(table.processes.root(container.id, MonoNs::now()).is_some());
         let mut ended = start();
         let at = MonoNs::now();
@@ -235,7 +235,7 @@ fn numbers_of_files_that_are_used_again_name_other_files() {
         let container = mount_namespace(dir.path(), &script);
         let mapper = dir.path().join("mapper");
         let mapper = Mapper::start(entering(&container, &mapper).arg(mounted.join("mapped.so")));
-        processes.scan(&Which::Tgids(&[mapper.tgid]));
+        processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
         let file = file_at(&mut processes, &mapper, MonoNs::now());
         assert!(content(&file) == contents[round % 2], "round {round}: another file's content");
         let number = (file.inode.major, file.inode.minor, file.inode.ino);
@@ -247,7 +247,7 @@ fn numbers_of_files_that_are_used_again_name_other_files() {
 }
 
 #[test]
-fn a_program_in_memory_is_told_from_generated_code() {
+fn a_memfd_program_is_not_jit_code() {
     use std::io::Write as _;
     use std::os::fd::AsRawFd as _;
     let dir = programs();
@@ -257,13 +257,13 @@ fn a_program_in_memory_is_told_from_generated_code() {
     memory.write_all(&program).unwrap();
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
     for heard in [false, true] {
-        let mut table = Heard::new();
+        let mut table = TrackedProcesses::new();
         let executed = Mapper::start(&mut Command::new(&path));
         let generates = Mapper::start(Command::new(dir.path().join("mapper")).arg("memory"));
         if heard {
-            table.listen();
+            table.apply_events();
         } else {
-            table.processes.scan(&Which::Tgids(&[executed.tgid, generates.tgid]));
+            table.processes.scan(&ScanScope::Tgids(&[executed.tgid, generates.tgid]));
         }
         let file = file_at(&mut table.processes, &executed, MonoNs::now());
         assert_eq!(*file.path, *Path::new("/memfd:program"));
@@ -279,8 +279,8 @@ fn descriptors_are_few_and_files_keep_their_identity() {
     let dir = programs();
     let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(dir.path().join("one.so")));
     let mut processes = Processes::new(ProcessOptions { max_open_files: 2, ..options() });
-    processes.scan(&Which::Tgids(&[mapper.tgid]));
-    let (maps, _) = maps::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap());
+    processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
+    let maps = maps::parse_maps(&procfs::read(&format!("/proc/{}/maps", mapper.tgid)).unwrap()).entries;
     let starts: Vec<u64> =
         maps.iter().filter(|entry| entry.inode.ino != 0).map(|entry| entry.start).collect();
     assert!(starts.len() >= 4, "{maps:?}");
@@ -321,7 +321,7 @@ fn paths_of_tenants_lead_nowhere_else() {
     fs::write(jail.join("tmp/foreign"), "x").unwrap();
     std::os::unix::fs::chown(jail.join("tmp/foreign"), Some(12345), None).unwrap();
     let mapper = Mapper::start(Command::new("chroot").arg(&jail).arg("/prog"));
-    let root = TargetRoot::of(mapper.tgid).unwrap();
+    let root = ProcessRoot::of(mapper.tgid).unwrap();
     let open = |name: &str, owner| root.open_regular(&PathBuf::from("/tmp").join(name), owner);
     for name in ["absolute", "up", "magic", "fifo", "dir", "none"] {
         let why = open(name, FileOwner::Any).unwrap_err();
@@ -333,10 +333,10 @@ fn paths_of_tenants_lead_nowhere_else() {
     }
     let ino = |fd: std::os::fd::OwnedFd| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino;
     let own = fs::metadata(jail.join("tmp/own")).unwrap().ino();
-    assert_eq!(ino(open("own", FileOwner::TargetOrRoot).unwrap()), own);
+    assert_eq!(ino(open("own", FileOwner::ProcessUserOrRootUser).unwrap()), own);
     assert_eq!(ino(open("own-link", FileOwner::Any).unwrap()), own);
-    assert_eq!(open("own-link", FileOwner::TargetOrRoot).unwrap_err(), OpenRefusal::NotRegular);
-    assert_eq!(open("foreign", FileOwner::TargetOrRoot).unwrap_err(), OpenRefusal::ForeignOwner);
+    assert_eq!(open("own-link", FileOwner::ProcessUserOrRootUser).unwrap_err(), OpenRefusal::NotRegular);
+    assert_eq!(open("foreign", FileOwner::ProcessUserOrRootUser).unwrap_err(), OpenRefusal::ForeignOwner);
     drop(mapper);
-    assert_eq!(TargetRoot::of(1 << 23).unwrap_err(), OpenRefusal::ProcessGone);
+    assert_eq!(ProcessRoot::of(1 << 23).unwrap_err(), OpenRefusal::ProcessGone);
 }

@@ -5,10 +5,12 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::mapper::{Heard, Mapper, content, file_at, identity, options, programs, sideband, until_exit};
+use crate::mapper::{
+    Mapper, TrackedProcesses, content, file_at, identity, options, programs, sideband, until_exit,
+};
 use jbpf_prof::capture::sideband::Sideband;
-use jbpf_prof::process::cgroup::Membership;
-use jbpf_prof::process::{EventKind, MappedLocation, Processes, TargetRoot, Vdso, Which};
+use jbpf_prof::process::cgroup::CgroupMembership;
+use jbpf_prof::process::{EventKind, MappedLocation, ProcessRoot, Processes, ScanScope, Vdso};
 use jbpf_prof::sample::MonoNs;
 
 #[test]
@@ -47,7 +49,7 @@ fn a_short_process_is_seen_whole_and_in_order() {
 fn a_process_that_has_ended_is_located_and_its_files_are_opened() {
     let mut processes = Processes::new(options());
     let mut sideband = sideband();
-    processes.scan(&Which::Tgids(&[std::process::id()]));
+    processes.scan(&ScanScope::Tgids(&[std::process::id()]));
     let mut child = Command::new("/bin/true").spawn().unwrap();
     let tgid = child.id();
     let id = identity(tgid);
@@ -88,17 +90,17 @@ fn a_process_whose_main_thread_has_ended() {
     let maps = fs::read(format!("/proc/{}/maps", mapper.tgid)).unwrap_or_default();
     assert!(maps.is_empty(), "the leader has no memory any more");
     let mut processes = Processes::new(options());
-    processes.scan(&Which::Tgids(&[mapper.tgid]));
+    processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
     let file = file_at(&mut processes, &mapper, MonoNs::now());
     assert!(content(&file) == fs::read(dir.path().join("mapper")).unwrap());
     let code = processes.code(mapper.tgid).expect("a thread runs it");
     assert!(code.start_stack != 0);
     assert!(code.ranges.iter().any(|range| (range.start..range.end).contains(&mapper.address)));
     // The other facts are read as for any other process.
-    let (its, own) = (TargetRoot::of(mapper.tgid).unwrap(), TargetRoot::of(std::process::id()).unwrap());
+    let (its, own) = (ProcessRoot::of(mapper.tgid).unwrap(), ProcessRoot::of(std::process::id()).unwrap());
     assert_eq!((its.identity, its.mount_ns, its.uid), (own.identity, own.mount_ns, own.uid));
     assert_eq!((its.start_ticks, its.ns_pid), (mapper.id.start / 10_000_000, mapper.tgid));
-    assert_eq!(Membership::of(mapper.tgid), Membership::of(std::process::id()));
+    assert_eq!(CgroupMembership::of(mapper.tgid), CgroupMembership::of(std::process::id()));
 }
 
 #[test]
@@ -125,16 +127,17 @@ fn on_cpu_0(program: &[&str]) -> u32 {
 #[test]
 fn a_full_ring_is_counted_and_what_lives_is_still_known() {
     let dir = programs();
-    let mut table = Heard { processes: Processes::new(options()), sideband: Sideband::open([0]).unwrap() };
+    let mut table =
+        TrackedProcesses { processes: Processes::new(options()), sideband: Sideband::open([0]).unwrap() };
     // The ring is not read: 2,000 processes of more than 600 bytes each fill 512 KiB, and later records have no room.
     on_cpu_0(&["sh", "-c", "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i+1)); done"]);
     let mapper = dir.path().join("mapper");
     let mapper =
         Mapper::start(Command::new("taskset").args(["-c", "0"]).arg(mapper).arg(dir.path().join("one.so")));
-    table.listen();
+    table.apply_events();
     // Once there is room again, the kernel reports the number of lost records with the next record on that CPU.
     on_cpu_0(&["true"]);
-    table.listen();
+    table.apply_events();
     assert!(table.sideband.lost() > 1000, "{}", table.sideband.lost());
     assert_eq!(table.processes.counts().events_lost, table.sideband.lost());
     let file = file_at(&mut table.processes, &mapper, MonoNs::now());
@@ -154,7 +157,7 @@ fn resident() -> u64 {
 #[test]
 fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
     const EACH: usize = 1250;
-    let mut table = Heard::new();
+    let mut table = TrackedProcesses::new();
     let spawners: Vec<_> = (0..2)
         .map(|_| {
             std::thread::spawn(|| {

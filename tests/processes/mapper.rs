@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jbpf_prof::capture::sideband::Sideband;
 use jbpf_prof::process::{
-    EventKind, MappedFile, MappedLocation, ProcessEvent, ProcessOptions, Processes, Which, procfs,
+    EventKind, MappedFile, MappedLocation, ProcessEvent, ProcessOptions, Processes, ScanScope, procfs,
 };
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use tempfile::TempDir;
@@ -111,20 +111,20 @@ pub fn content(file: &MappedFile) -> Vec<u8> {
 }
 
 /// A process table that has received all events of a mapper's life so far.
-pub struct Heard {
+pub struct TrackedProcesses {
     pub processes: Processes,
     pub sideband: Sideband,
 }
 
-impl Heard {
-    pub fn new() -> Heard {
+impl TrackedProcesses {
+    pub fn new() -> TrackedProcesses {
         let sideband = sideband();
         let mut processes = Processes::new(options());
-        processes.scan(&Which::Tgids(&[std::process::id()]));
-        Heard { processes, sideband }
+        processes.scan(&ScanScope::Tgids(&[std::process::id()]));
+        TrackedProcesses { processes, sideband }
     }
 
-    pub fn listen(&mut self) {
+    pub fn apply_events(&mut self) {
         self.sideband.drain().iter().for_each(|event| self.processes.apply(event));
     }
 

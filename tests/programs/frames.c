@@ -7,7 +7,7 @@
  *   slot      main and slot, which works before and after the push in an entry of the procedure linkage table
  *   thread    the same as chain, in a thread
  *   forks     the same as chain, in one short-lived child after the other
- *   two       the same as chain, and in a second thread in until_told, which ends at SIGUSR1
+ *   two       the same as chain, and in a second thread in until_signalled, which ends at SIGUSR1
  *   coroutine in_coroutine, chain x 40 and so on, on a stack of its own without callers; switches in and out of it
  */
 #define _GNU_SOURCE
@@ -94,16 +94,16 @@ static void in_and_out(void)
 		swapcontext(&outside, &inside);
 }
 
-static volatile sig_atomic_t told;
+static volatile sig_atomic_t signalled;
 
 static void on_word(int unused)
 {
-	told = unused;
+	signalled = unused;
 }
 
-static void *until_told(void *unused)
+static void *until_signalled(void *unused)
 {
-	while (!told)
+	while (!signalled)
 		sink += chain(39);
 	return unused;
 }
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(what, "two")) {
 		signal(SIGUSR1, on_word);
-		pthread_create(&thread, NULL, until_told, NULL);
+		pthread_create(&thread, NULL, until_signalled, NULL);
 	}
 	if (!strcmp(what, "forks"))
 		in_children();

@@ -1,6 +1,6 @@
 /*
  * A thread that waits for ever, LEVELS (argument 1) calls deep. With a second argument the pages of the callers are
- * behind userfaultfd, and nobody serves them: a thread that touches them waits for ever too. Prints "ready", or why it
+ * behind userfaultfd without a server: a thread that touches them waits for ever too. Prints "ready", or why it
  * cannot.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,6 @@
 """Truth: burn10, burn20, burn30 and burn40 take 10, 20, 30 and 40 %, as in Shares.java: of the time in which they or what
-they call run, since it is the interpreter that burns. The end of whoever started it is not noticed: it is killed."""
+they call run, since it is the interpreter that burns. The program does not
+notice that its parent ended: the test kills it."""
 
 
 def burn(x, n):

@@ -41,7 +41,7 @@ static NOINLINE void wait_for_end(void) { for (;;) pause(); }
 
 static void *short_thread(void *unused)
 {
-	add(&sums->thread, waited(nap_in_thread));
+	add(&sums->thread, waited(nap_in_thread).ns);
 	return unused;
 }
 
@@ -63,7 +63,7 @@ static void storm(void)
 
 		add(&sums->children, 1);
 		pthread_create(&thread, NULL, short_thread, NULL);
-		add(&sums->child, waited(nap_in_child));
+		add(&sums->child, waited(nap_in_child).ns);
 		pthread_join(thread, NULL);
 		_exit(0);
 	}
@@ -84,7 +84,7 @@ static void reuse(void)
 		pid_t child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 
 		if (!child) {
-			add(&sums->reused, waited(nap_reused));
+			add(&sums->reused, waited(nap_reused).ns);
 			_exit(0);
 		}
 		if (child < 0)
@@ -97,7 +97,7 @@ static void *replace_program(void *began)
 {
 	char before[32], beside[32], end[32];
 
-	snprintf(before, sizeof(before), "%lu", waited(nap_before_exec));
+	snprintf(before, sizeof(before), "%lu", waited(nap_before_exec).ns);
 	snprintf(beside, sizeof(beside), "%lu", now_ns(CLOCK_MONOTONIC) - *(unsigned long *)began);
 	snprintf(end, sizeof(end), "%lu", end_us);
 	execl("/proc/self/exe", "upheaval", "after", before, beside, end, NULL);
@@ -119,7 +119,7 @@ static int after_exec(char **argv)
 
 	end_us = strtoul(argv[4], NULL, 10);
 	while (!is_over())
-		after += waited(nap_after_exec);
+		after += waited(nap_after_exec).ns;
 	printf("nap_before_exec %s\nwait_beside_exec %s\nnap_after_exec %lu\n", argv[2], argv[3], after);
 	fflush(stdout);
 	return 0;

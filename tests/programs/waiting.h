@@ -23,14 +23,24 @@ static inline void nap(long us)
 	nanosleep(&t, NULL);
 }
 
-/* How long a function does not run, ns: by the clock, without the CPU's. */
-static inline unsigned long waited(void (*wait)(void))
+struct waited {
+	unsigned long ns;  /* without CPU time */
+	unsigned long cpu; /* CPU time, ns */
+};
+
+/*
+ * How long a function does not run: by the clock, without the CPU's. A switch from one thread to another is CPU time by
+ * the kernel's clock, and waiting time in a profile. So a profile of a function that does nothing but wait has between ns
+ * and ns + cpu.
+ */
+static inline struct waited waited(void (*wait)(void))
 {
 	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
 
 	wait();
 	wall = now_ns(CLOCK_MONOTONIC) - wall;
-	return wall - (now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu);
+	cpu = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	return (struct waited){ wall - cpu, cpu };
 }
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Truth: each thread waits in one function, and measures how long. The threads begin when the file in the first
  * argument exists, and end after the milliseconds in the second one. Then the program prints a line for each function:
- * its name and the nanoseconds that it waited. A third argument is a file that can be written with fsync; with a fourth
- * one the program then ends.
+ * its name, the nanoseconds that it waited, and its CPU time. A third argument is a file that can be written with fsync;
+ * with a fourth one the program then ends.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -52,10 +52,16 @@ static NOINLINE void half_b(void) { nap(500); STAYS; }
 struct part {
 	const char *name;
 	void (*wait)(void);
-	unsigned long ns; /* waited */
+	struct waited sum;
 };
 
-static void measure(struct part *part) { part->ns += waited(part->wait); }
+static void measure(struct part *part)
+{
+	struct waited once = waited(part->wait);
+
+	part->sum.ns += once.ns;
+	part->sum.cpu += once.cpu;
+}
 
 static int is_over(void) { return us_of(CLOCK_MONOTONIC) >= end_us; }
 
@@ -129,11 +135,11 @@ static void *wait_for_ever(void *unused)
 int main(int argc, char **argv)
 {
 	struct part parts[] = {
-		{ "sleep_100us", sleep_100us, 0 }, { "sleep_1ms", sleep_1ms, 0 }, { "sleep_10ms", sleep_10ms, 0 },
-		{ "sleep_100ms", sleep_100ms, 0 }, { "sleep_1s", sleep_1s, 0 }, { "read_answer", read_answer, 0 },
-		{ "half_a", half_a, 0 }, { "half_b", half_b, 0 }, { "take_mutex", take_mutex, 0 },
-		{ "take_mutex", take_mutex, 0 }, { "burn", burn, 0 }, { "burn", burn, 0 }, { "burn", burn, 0 },
-		{ "sync_file", sync_file, 0 },
+		{ "sleep_100us", sleep_100us, {} }, { "sleep_1ms", sleep_1ms, {} }, { "sleep_10ms", sleep_10ms, {} },
+		{ "sleep_100ms", sleep_100ms, {} }, { "sleep_1s", sleep_1s, {} }, { "read_answer", read_answer, {} },
+		{ "half_a", half_a, {} }, { "half_b", half_b, {} }, { "take_mutex", take_mutex, {} },
+		{ "take_mutex", take_mutex, {} }, { "burn", burn, {} }, { "burn", burn, {} }, { "burn", burn, {} },
+		{ "sync_file", sync_file, {} },
 	};
 	void *(*runs[])(void *) = {
 		wait_always, wait_always, wait_always, wait_always, wait_always, wait_always, alternate, NULL, contend,
@@ -162,7 +168,7 @@ int main(int argc, char **argv)
 			pthread_join(threads[i], NULL);
 	pthread_join(threads[15], NULL);
 	for (int i = 0; i < n; i++)
-		printf("%s %lu\n", parts[i].name, parts[i].ns);
+		printf("%s %lu %lu\n", parts[i].name, parts[i].sum.ns, parts[i].sum.cpu);
 	puts("over");
 	fflush(stdout);
 	if (argc > 4)

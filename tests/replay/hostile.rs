@@ -1,4 +1,4 @@
-//! Memory laid out to make unwinding expensive: whatever a process does, the reads for one stack are limited.
+//! Memory laid out to make unwinding expensive: the reads for one stack are limited all the same.
 
 use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
 
@@ -107,17 +107,17 @@ impl Made {
 /// The read that reaches the limit may be one that fails.
 #[track_caller]
 fn assert_bounded(name: &str, stacks: &[Walked]) {
-    let dearest = stacks.iter().map(Walked::cost).max().unwrap();
-    eprintln!("{name}: {} stacks, the dearest cost {dearest} reads", stacks.len());
-    assert!(dearest < MAX_READS + FAILED_READ, "{name}: {dearest} reads");
+    let most_expensive = stacks.iter().map(Walked::cost).max().unwrap();
+    eprintln!("{name}: {} stacks, the most expensive needs {most_expensive} reads", stacks.len());
+    assert!(most_expensive < MAX_READS + FAILED_READ, "{name}: {most_expensive} reads");
 }
 
 #[test]
-fn frames_that_are_as_dear_as_can_be_end_the_walk() {
+fn expensive_frames_end_the_unwind() {
     if !applies() {
         return;
     }
-    for (name, word, dearest) in [("readable", READABLE, 90), ("unreadable", UNREADABLE, 60 * FAILED_READ)] {
+    for (name, word, least) in [("readable", READABLE, 90), ("unreadable", UNREADABLE, 60 * FAILED_READ)] {
         let mut made = Made::default();
         made.memory(HEAP, &code(FRAME));
         made.memory(SEGMENT_MAP, &segments());
@@ -131,7 +131,7 @@ fn frames_that_are_as_dear_as_can_be_end_the_walk() {
         // The stack is true as far as it goes, and each frame but the last one cost as much as intended.
         assert!(stack.addresses()[1..].iter().all(|pc| *pc == PC), "{name}: {:x?}", stack.words);
         let each = stack.cost() / (stack.words.len() as u64 - 1);
-        assert!(stack.words.len() > 3 && each > dearest, "{name}: {each} reads a frame");
+        assert!(stack.words.len() > 3 && each > least, "{name}: {each} reads a frame");
     }
 }
 

@@ -88,7 +88,7 @@ impl Recording {
         }
         let part = if part == Part::All { "all" } else { "part" };
         let args = [part.to_owned(), program.to_str().unwrap().to_owned()];
-        let dir = self::record(&mut record, name, &args).expect("its only thread waits for nobody");
+        let dir = self::record(&mut record, name, &args).expect("its only thread does not block");
         let maps = maps_of(&dir.join("maps"));
         let pages = load(&maps, |entry| entry.path.to_path_buf(), None);
         Recording { dir, maps, pages }
@@ -193,7 +193,7 @@ fn record(record: &mut Command, name: &str, args: &[String]) -> Option<PathBuf> 
 }
 
 fn maps_of(file: &Path) -> Vec<MapsEntry> {
-    parse_maps(&fs::read(file).unwrap()).0
+    parse_maps(&fs::read(file).unwrap()).entries
 }
 
 /// The pages that the profiler would load, and where the space begins; `file` gives the path of a mapping's file.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use jbpf_prof::process::{FileId, FileOwner, TargetRoot, Unopened};
+use jbpf_prof::process::{FileId, FileOwner, ProcessRoot, Unopened};
 use jbpf_prof::profile::{Frame, UnknownReason};
-use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, UserWord};
-use jbpf_prof::symbolize::{AddressSpaces, CodePlace, FileHandle, Named, SymbolConfig, Symbolizer};
+use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, ThreadContext, UserWord};
+use jbpf_prof::symbolize::{AddressSpaces, CodePlace, FileHandle, NamedStack, SymbolConfig, Symbolizer};
 
 /// File `n` is at `(n + 1) << 32`; addresses from here on are generated code.
 pub(crate) const GENERATED: u64 = 1 << 46;
@@ -110,9 +110,9 @@ impl AddressSpaces for Space {
     }
 
     fn perf_map(&mut self, _: ProcessId, _: MonoNs) -> Result<OwnedFd, Unopened> {
-        let root = TargetRoot::of(self.perf_map_pid.ok_or(Unopened::ProcessGone)?)?;
+        let root = ProcessRoot::of(self.perf_map_pid.ok_or(Unopened::ProcessGone)?)?;
         let path = PathBuf::from(format!("/tmp/perf-{}.map", root.ns_pid));
-        Ok(root.open_regular(&path, FileOwner::TargetOrRoot)?)
+        Ok(root.open_regular(&path, FileOwner::ProcessUserOrRootUser)?)
     }
 }
 
@@ -139,6 +139,8 @@ pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack
         waiting: None,
         lock: None,
         waker: None,
+        object: None,
+        context: ThreadContext::None,
     }
 }
 
@@ -149,7 +151,7 @@ pub(crate) fn frames(
     space: &mut Space,
 ) -> Vec<Vec<Arc<Frame>>> {
     let mut whole = Vec::new();
-    let next = |named: Named| {
+    let next = |named: NamedStack| {
         named.replace(&mut whole);
         whole.clone()
     };

@@ -10,7 +10,9 @@ use jbpf_prof::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 use jbpf_prof::symbolize::{JvmLog, Symbolizer};
 use jvm_symbols_log::encode::{self, code_flag};
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
-use jvm_symbols_log::{ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word};
+use jvm_symbols_log::{
+    ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordHeader, RecordType,
+};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::common::{GENERATED, Space, chain, frames, names, offset_of, stack, start};
@@ -60,9 +62,9 @@ impl Log {
         let mut out = Out::new(&mut buffer);
         body(&mut out);
         assert!(!out.overflowed());
-        let word = Word::new(kind, u32::try_from(out.len()).unwrap());
+        let word = RecordHeader::new(kind, u32::try_from(out.len()).unwrap());
         let offset = self.end;
-        self.file.write_all_at(out.written(), offset + Word::LEN).unwrap();
+        self.file.write_all_at(out.written(), offset + RecordHeader::LEN).unwrap();
         self.file.write_all_at(&word.to_bytes(), offset).unwrap();
         self.end += word.record_len();
         self.sequence += 1;
@@ -116,7 +118,7 @@ fn at(symbolizer: &mut Symbolizer, word: UserWord, tenths: u64) -> Vec<std::sync
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn inlined_chains_stubs_and_code_nobody_named() {
+fn inline_chains_stubs_and_unnamed_code() {
     let mut log = Log::new();
     let chain = [log.method("a.b.Outer", "run"), log.method("a.b.Mid", "call"), log.method("c.Leaf", "spin")];
     log.load(0, SECOND, CODE, &chain);
@@ -125,7 +127,7 @@ fn inlined_chains_stubs_and_code_nobody_named() {
     let head = LoadHead { start: CODE + 0x2000, ..head };
     log.record(RecordType::Stub, |out| encode::stub(out, &head, b"StubRoutines (1)"));
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, followed(log.reader()));
+    symbolizer.add_agent_log(JVM, followed(log.reader()));
     let read = symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!((read[0].0, read[0].1.records, read[0].1.code), (JVM, 6, 3));
 
@@ -160,7 +162,7 @@ fn an_address_is_named_after_its_owner_at_the_time() {
     let (old, new) = (log.method("p.Old", "m"), log.method("p.New", "m"));
     log.load(0, SECOND, CODE, &[old]);
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, followed(log.reader()));
+    symbolizer.add_agent_log(JVM, followed(log.reader()));
     symbolizer.refresh_jvm_sources(&HashSet::new());
     let word = UserWord::Leaf(CODE + 1);
     assert_eq!(names(&at(&mut symbolizer, word, 20)), ["p.Old.m"]);
@@ -225,7 +227,7 @@ fn stacks_that_share_their_root_are_named_as_each_by_itself() {
     log.load(0, 12 * SECOND, CODE + 0x2000, &[new]);
     let started = |log: &Log| {
         let mut symbolizer = start();
-        symbolizer.follow_jvm(JVM, followed(log.reader()));
+        symbolizer.add_agent_log(JVM, followed(log.reader()));
         symbolizer.refresh_jvm_sources(&HashSet::new());
         symbolizer
     };
@@ -274,7 +276,7 @@ fn a_lost_worker_reads_the_log_again() {
     log.load(code_flag::REPLAYED, SECOND, CODE, &[method]);
     log.load(code_flag::REPLAYED, SECOND, CODE + 0x1000, &[method]);
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, followed(log.reader()));
+    symbolizer.add_agent_log(JVM, followed(log.reader()));
     symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!(names(&at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20)), ["p.C.m"]);
     let pid = i32::try_from(symbolizer.java_worker_pid().unwrap()).unwrap();
@@ -296,7 +298,7 @@ fn what_was_read_is_given_back() {
     }
     let before = log.file.metadata().unwrap().blocks();
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, JvmLog { consume: true, ..followed(log.reader()) });
+    symbolizer.add_agent_log(JVM, JvmLog { consume: true, ..followed(log.reader()) });
     let read = symbolizer.refresh_jvm_sources(&HashSet::new())[0].1;
     assert_eq!(read.read_to, log.end);
     let after = log.file.metadata().unwrap().blocks();
@@ -321,7 +323,7 @@ fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherw
     let blobs = StubBlobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
     log.load(0, 3 * SECOND, CODE, &method);
     let mut symbolizer = start();
-    symbolizer.follow_jvm(JVM, JvmLog { blobs, ..followed(log.reader()) });
+    symbolizer.add_agent_log(JVM, JvmLog { blobs, ..followed(log.reader()) });
     symbolizer.refresh_jvm_sources(&HashSet::new());
     for (place, tenths) in [(CODE + 0x1001, 10), (CODE + 0x1001, 90), (CODE + 1, 20)] {
         let frames = at(&mut symbolizer, UserWord::Leaf(place), tenths);
@@ -345,7 +347,7 @@ fn garbage_and_an_endless_log_are_cut() {
     let endless = Log::new();
     endless.file.set_len(1 << 40).unwrap();
     for log in [&garbage, &endless] {
-        symbolizer.follow_jvm(JVM, followed(log.reader()));
+        symbolizer.add_agent_log(JVM, followed(log.reader()));
         for _ in 0..3 {
             symbolizer.refresh_jvm_sources(&HashSet::new());
         }
@@ -356,19 +358,19 @@ fn garbage_and_an_endless_log_are_cut() {
         );
     }
     let no_log = tempfile::tempfile().unwrap();
-    symbolizer.follow_jvm(JVM, followed(no_log));
+    symbolizer.add_agent_log(JVM, followed(no_log));
     assert!(!symbolizer.refresh_jvm_sources(&HashSet::new())[0].1.readable);
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
 
 #[test]
-fn a_jvm_without_agent_is_told_apart() {
+fn a_jvm_without_agent_has_its_own_unknown_reason() {
     let mut symbolizer = start();
     let word = UserWord::Leaf(CODE);
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::AnonymousCode));
-    symbolizer.note_jvm(JVM);
+    symbolizer.mark_without_agent(JVM);
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NoAgent));
-    symbolizer.follow_jvm(JVM, followed(Log::new().reader()));
+    symbolizer.add_agent_log(JVM, followed(Log::new().reader()));
     symbolizer.refresh_jvm_sources(&HashSet::new());
     assert_eq!(at(&mut symbolizer, word, 10)[0].unknown, Some(UnknownReason::NotLogged));
     symbolizer.forget(JVM);

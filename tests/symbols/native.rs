@@ -132,7 +132,7 @@ fn place_of(full: &Path, copy: &str, function: &str) -> String {
 }
 
 #[test]
-fn functions_of_stripped_files_are_told_apart_by_their_places() {
+fn functions_of_stripped_files_are_named_by_address() {
     let dir = tempfile::tempdir().unwrap();
     let full = chain(dir.path(), "full", &[]);
     let (stripped, bare) = (dir.path().join("stripped"), dir.path().join("bare"));
@@ -270,7 +270,11 @@ fn where_a_file_is_entered_code_without_description_is_the_entrys() {
         assert_eq!(frames(UserWord::Return, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
         assert_eq!(frames(UserWord::Leaf, " after_third")[0].unknown, Some(UnknownReason::NoSymbol));
         let after = frames(UserWord::Return, " last");
-        assert_eq!(after[0].unknown, Some(UnknownReason::NoSymbol), "padding is nobody's: {after:?}");
+        assert_eq!(
+            after[0].unknown,
+            Some(UnknownReason::NoSymbol),
+            "padding belongs to no function: {after:?}"
+        );
     }
 }
 

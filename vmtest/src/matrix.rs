@@ -12,7 +12,8 @@ pub(crate) struct Kernel {
     pub(crate) arch: Arch,
     /// The suite that has the kernel.
     pub(crate) suite: Suite,
-    /// The JDKs on this kernel by default. A case that needs only one takes the first or the last.
+    /// The JDKs on this kernel by default. A case that needs only one takes the first or the last; `profile` runs on both if
+    /// the kernel has all cases.
     pub(crate) jdks: &'static [u32],
     /// The cases on this kernel by default.
     pub(crate) cases: Cases,
@@ -205,7 +206,10 @@ impl Selection {
         for case in cases.into_iter().filter(|case| there(case)) {
             let on = |jdk| Run { case: case.name.to_owned(), jdk, patience: case.patience };
             if case.java() {
-                let jdks = if by_default_only { case.jdks.of(jdks) } else { jdks };
+                // Between the oldest and the newest kernel one JDK suffices for each case.
+                let each = matches!(kernel.cases, Cases::All);
+                let chosen = if case.jdks == Jdks::Each && !each { Jdks::First } else { case.jdks };
+                let jdks = if by_default_only { chosen.of(jdks) } else { jdks };
                 runs.extend(jdks.iter().map(|jdk| on(Some(*jdk))));
             } else {
                 runs.push(on(None));

@@ -86,7 +86,7 @@ fn a_command_has_its_exit_code_and_a_shell_its_prompt() {
 
     let mut shell = inside(&["--shell"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = shell.stdout.take().unwrap();
-    // All that the guest says has room in it: QEMU's serial port drops what nobody takes.
+    // All that the guest says has room in it: QEMU's serial port drops bytes that are not read.
     rustix::pipe::fcntl_setpipe_size(&stdout, 1 << 18).unwrap();
     let (send, bytes) = channel();
     std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! The log of `jvm-symbols-agent`: which code HotSpot compiled, its addresses and its names.
 //!
 //! A log is a sealed memfd of the JVM. The log begins with a [`header`] of one page; [`record`]s follow. In front of
-//! each record is a [`Word`], which is written last: while the word is zero, there is no record. All numbers are little
+//! each record is a [`RecordHeader`], which is written last: while the word is zero, there is no record. All numbers are little
 //! endian, either fixed or LEB128 varints. The writer needs neither `std` nor an allocator; the reader (feature
 //! `reader`) trusts no number in a log.
 //!
@@ -30,7 +30,7 @@ pub use encode::{ClassName, LoadHead};
 pub use header::{HeaderFields, LogKind, Replay};
 pub use out::Out;
 pub use pc_encoder::{Nodes, PcEncoder};
-pub use record::{RecordType, Word};
+pub use record::{RecordHeader, RecordType};
 
 #[cfg(feature = "reader")]
 pub use decode::{Code, Decoded, LineEntry, Load, Malformed, Method, Stub, Unload};
@@ -39,4 +39,7 @@ pub use log_file::{BadHeader, Header, ReadAt};
 #[cfg(feature = "reader")]
 pub use pc_decoder::{DebugPc, PcDecoder, PcFrame};
 #[cfg(feature = "reader")]
-pub use reader::{Counts, End, Quotas, Reader, Sink};
+pub use reader::{Counts, End, Quotas, Reader, RecordVisitor};
+
+/// The path of this file. The build script of the profiler compiles it for the agent, also from a registry.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs");

@@ -153,7 +153,7 @@ impl Nodes {
 
 /// How to write the last chain.
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum ChainEncoding {
     /// All nodes exist: the distance back to the innermost one.
     Known(u32),
     /// Frames from `at` on are new. The first replaces a frame of the same method at `bci`; `dropped` frames end there.
@@ -172,7 +172,7 @@ pub struct PcEncoder<'o, 'b, 'n> {
     /// The lowest index of a method that no record has named yet.
     next_method: u32,
     /// The last record, which is written when its chain ends.
-    pending: Option<(u32, Told)>,
+    pending: Option<(u32, ChainEncoding)>,
 }
 
 impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
@@ -205,8 +205,8 @@ impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
         if !self.write_pending() {
             return false;
         }
-        let told = self.chain(kept, &mut frames);
-        self.pending = told.map(|told| (pc, told));
+        let encoding = self.chain(kept, &mut frames);
+        self.pending = encoding.map(|encoding| (pc, encoding));
         self.pending.is_some()
     }
 
@@ -218,23 +218,29 @@ impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
     }
 
     /// Adds the new frames to the last chain, and decides how to write the chain.
-    fn chain(&mut self, kept: usize, frames: &mut impl Iterator<Item = Option<(u32, i32)>>) -> Option<Told> {
+    fn chain(
+        &mut self,
+        kept: usize,
+        frames: &mut impl Iterator<Item = Option<(u32, i32)>>,
+    ) -> Option<ChainEncoding> {
         let nodes = &mut *self.nodes;
         let dropped = nodes.depth.checked_sub(kept)?;
         let replaced = nodes.below(kept).first().copied();
         nodes.depth = kept;
-        let (mut last, mut told) = (nodes.node_at(kept), None);
+        let (mut last, mut encoding) = (nodes.node_at(kept), None);
         for frame in frames {
             let (method, bci) = frame?;
             let (newest, at) = (nodes.count, nodes.depth);
             let (node, is_new) = nodes.child(last, method, bci);
-            if is_new && told.is_none() {
-                told = Some(match replaced {
+            if is_new && encoding.is_none() {
+                encoding = Some(match replaced {
                     Some(old) if at == kept && old.method == method => {
-                        Told::Same { at, bci: old.bci, dropped }
+                        ChainEncoding::Same { at, bci: old.bci, dropped }
                     }
-                    _ if at == kept => Told::Other { at, by_reference: false, place: dropped as u32 },
-                    _ => Told::Other { at, by_reference: true, place: newest.wrapping_sub(last) },
+                    _ if at == kept => {
+                        ChainEncoding::Other { at, by_reference: false, place: dropped as u32 }
+                    }
+                    _ => ChainEncoding::Other { at, by_reference: true, place: newest.wrapping_sub(last) },
                 });
             }
             if !nodes.push(PathFrame { node, method, bci }) {
@@ -243,20 +249,20 @@ impl<'o, 'b, 'n> PcEncoder<'o, 'b, 'n> {
             last = node;
         }
         let known = || nodes.count.wrapping_sub(1).wrapping_sub(last);
-        if last == NONE { None } else { Some(told.unwrap_or(Told::Known(known()))) }
+        if last == NONE { None } else { Some(encoding.unwrap_or(ChainEncoding::Known(known()))) }
     }
 
     fn write_pending(&mut self) -> bool {
-        let Some((pc, told)) = self.pending.take() else { return true };
+        let Some((pc, encoding)) = self.pending.take() else { return true };
         let (start, bits, next_method) = (self.out.len(), self.bits, self.next_method);
         self.number(order::STEP, u64::from(pc.wrapping_sub(self.written_pc)));
-        match told {
-            Told::Known(back) => {
+        match encoding {
+            ChainEncoding::Known(back) => {
                 self.bits.put(self.out, how::KNOWN, 2);
                 self.number(order::BACK, u64::from(back));
             }
-            Told::Same { at, bci, dropped } => self.write_same(at, bci, dropped),
-            Told::Other { at, by_reference, place } => {
+            ChainEncoding::Same { at, bci, dropped } => self.write_same(at, bci, dropped),
+            ChainEncoding::Other { at, by_reference, place } => {
                 self.bits.put(self.out, how::OTHER, 2);
                 self.bits.put(self.out, u64::from(by_reference), 1);
                 self.number(if by_reference { order::PARENT } else { order::FRAMES }, u64::from(place));

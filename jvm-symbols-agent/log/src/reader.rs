@@ -7,7 +7,7 @@ use crate::encode::ClassName;
 use crate::header::HEADER_LEN;
 use crate::log_file::{ReadAt, fill};
 use crate::pc_decoder::PcDecoder;
-use crate::record::{MAX_BODY, MAX_NAME, Word};
+use crate::record::{MAX_BODY, MAX_NAME, RecordHeader};
 
 /// Bytes of one read.
 const PIECE: usize = 64 << 10;
@@ -64,7 +64,7 @@ pub enum End {
 }
 
 /// Receives the records of a log, in the order of the log. References are valid during the call only.
-pub trait Sink {
+pub trait RecordVisitor {
     /// A method; loads refer to it by `offset`.
     fn method(&mut self, offset: u64, method: &Method<'_>);
     /// Compiled code. Its debug records have been checked.
@@ -133,7 +133,7 @@ impl Reader {
     ///
     /// # Errors
     /// Those of `pread`; the position is kept.
-    pub fn read(&mut self, source: &impl ReadAt, sink: &mut impl Sink) -> io::Result<u64> {
+    pub fn read(&mut self, source: &impl ReadAt, sink: &mut impl RecordVisitor) -> io::Result<u64> {
         let before = self.counts.records;
         let mut left = self.quotas.bytes_per_call;
         while self.end.is_none() && left > 0 {
@@ -145,9 +145,9 @@ impl Reader {
             // Reads again: the first copy may have a word that is newer than the body next to it.
             let mut buffer = std::mem::take(&mut self.buffer);
             let got = fill(source, &mut buffer[..piece], self.at);
-            let told = got.map(|n| self.tell(&buffer[..n], sink));
+            let consumed = got.map(|n| self.decode_records(&buffer[..n], sink));
             self.buffer = buffer;
-            if told? == 0 {
+            if consumed? == 0 {
                 break;
             }
         }
@@ -169,7 +169,7 @@ impl Reader {
             got = self.fill_padded(source)?;
         }
         // The padding of the last record may be missing in the file.
-        let whole = |word: Word| (Word::LEN + u64::from(word.body)) as usize;
+        let whole = |word: RecordHeader| (RecordHeader::LEN + u64::from(word.body)) as usize;
         if whole(first) > got {
             return Ok(None);
         }
@@ -186,13 +186,13 @@ impl Reader {
     /// Fills the buffer, and pads it with zeros: the file may end without the padding of the last record.
     fn fill_padded(&mut self, source: &impl ReadAt) -> io::Result<usize> {
         let got = fill(source, &mut self.buffer, self.at)?;
-        let padded = got.next_multiple_of(Word::LEN as usize).min(self.buffer.len());
+        let padded = got.next_multiple_of(RecordHeader::LEN as usize).min(self.buffer.len());
         self.buffer[got..padded].fill(0);
         Ok(padded)
     }
 
-    /// The word at the reader's position. A word without mark in two reads ends the log.
-    fn word_at(&mut self, offset: usize, got: usize) -> Option<Word> {
+    /// The header of the record at the reader's position. A header without mark in two reads ends the log.
+    fn word_at(&mut self, offset: usize, got: usize) -> Option<RecordHeader> {
         let raw = u64::from_le_bytes(
             self.buffer.get(offset..offset + 8).filter(|_| got >= offset + 8)?.try_into().ok()?,
         );
@@ -200,7 +200,7 @@ impl Reader {
             self.suspect = None;
             return None;
         }
-        let word = Word::from_u64(raw);
+        let word = RecordHeader::from_u64(raw);
         if word.is_none() {
             if self.suspect == Some(self.at) {
                 self.end = Some(End::Garbage);
@@ -210,13 +210,13 @@ impl Reader {
         word
     }
 
-    fn peek(&self, offset: usize, got: usize) -> Option<Word> {
+    fn peek(&self, offset: usize, got: usize) -> Option<RecordHeader> {
         let raw = self.buffer.get(offset..offset + 8).filter(|_| got >= offset + 8)?;
-        Word::from_u64(u64::from_le_bytes(raw.try_into().ok()?))
+        RecordHeader::from_u64(u64::from_le_bytes(raw.try_into().ok()?))
     }
 
     /// Skips a record that is longer than any that the agent writes.
-    fn skip(&mut self, word: Word) {
+    fn skip(&mut self, word: RecordHeader) {
         self.counts.too_long += 1;
         self.advance(word.record_len());
     }
@@ -235,17 +235,17 @@ impl Reader {
     }
 
     /// Sends the records in `bytes`; returns how many bytes they have.
-    fn tell(&mut self, bytes: &[u8], sink: &mut impl Sink) -> usize {
-        let mut told = 0;
+    fn decode_records(&mut self, bytes: &[u8], sink: &mut impl RecordVisitor) -> usize {
+        let mut consumed = 0;
         while self.end.is_none() {
             let Some(word) = bytes
-                .get(told..told + 8)
+                .get(consumed..consumed + 8)
                 .and_then(|raw| raw.try_into().ok())
-                .and_then(|raw| Word::from_u64(u64::from_le_bytes(raw)))
+                .and_then(|raw| RecordHeader::from_u64(u64::from_le_bytes(raw)))
             else {
                 break;
             };
-            let body_at = told + Word::LEN as usize;
+            let body_at = consumed + RecordHeader::LEN as usize;
             let Some(body) = bytes.get(body_at..body_at + word.body as usize) else { break };
             let offset = self.at;
             self.advance(word.record_len());
@@ -253,12 +253,12 @@ impl Reader {
                 break;
             }
             self.one(offset, word, body, sink);
-            told += word.record_len() as usize;
+            consumed += word.record_len() as usize;
         }
-        told
+        consumed
     }
 
-    fn one(&mut self, offset: u64, word: Word, body: &[u8], sink: &mut impl Sink) {
+    fn one(&mut self, offset: u64, word: RecordHeader, body: &[u8], sink: &mut impl RecordVisitor) {
         let long = |name: &[u8]| name.len() > self.quotas.name;
         match Decoded::read(word.kind, body) {
             Ok(Decoded::Method(method)) if names_of(&method).into_iter().any(long) => {

@@ -32,21 +32,21 @@ pub enum RecordType {
 
 /// The eight bytes in front of a body: mark, type and length. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct RecordHeader {
     /// A [`RecordType`], or a type that this version does not know.
     pub kind: u8,
     /// Length of the body without padding.
     pub body: u32,
 }
 
-impl Word {
+impl RecordHeader {
     /// Size of a word.
     pub const LEN: u64 = 8;
 
     /// The word for a body of `body` bytes.
     #[must_use]
-    pub fn new(kind: RecordType, body: u32) -> Word {
-        Word { kind: kind as u8, body }
+    pub fn new(kind: RecordType, body: u32) -> RecordHeader {
+        RecordHeader { kind: kind as u8, body }
     }
 
     /// The word as it is written, little endian.
@@ -57,8 +57,8 @@ impl Word {
 
     /// Reads a word; `None` if it has no mark.
     #[must_use]
-    pub fn from_u64(word: u64) -> Option<Word> {
-        (word & MARK_MASK == MARK).then_some(Word { kind: (word >> 32) as u8, body: word as u32 })
+    pub fn from_u64(word: u64) -> Option<RecordHeader> {
+        (word & MARK_MASK == MARK).then_some(RecordHeader { kind: (word >> 32) as u8, body: word as u32 })
     }
 
     /// Bytes that the record takes, word and padding included.
@@ -71,5 +71,5 @@ impl Word {
 /// Bytes that a record with a body of `body` bytes takes, word and padding included.
 #[must_use]
 pub fn record_len(body: u32) -> u64 {
-    (Word::LEN + u64::from(body)).next_multiple_of(ALIGN)
+    (RecordHeader::LEN + u64::from(body)).next_multiple_of(ALIGN)
 }

@@ -119,20 +119,20 @@ fn more_nodes_than_are_remembered_are_written_again() {
 }
 
 #[test]
-fn what_finds_no_room_is_cut_off_and_the_rest_holds() {
+fn records_without_room_are_dropped_and_earlier_ones_stay_valid() {
     let records = Random(3).records(50, 9);
     let all = merged(&records);
     let (whole, _) = write(&records, 1 << 16);
     for room in 8..whole.len() {
         let (bytes, _) = write(&records, room);
-        let told = read(&bytes);
-        assert!(bytes.len() <= room && told.len() < all.len());
-        assert_eq!(told, all[..told.len()], "room for {room}");
+        let shown = read(&bytes);
+        assert!(bytes.len() <= room && shown.len() < all.len());
+        assert_eq!(shown, all[..shown.len()], "room for {room}");
     }
 }
 
 #[test]
-fn the_deepest_chain_is_told_and_a_deeper_one_is_not() {
+fn chains_are_written_up_to_the_depth_limit() {
     let deep: Chain = (0..MAX_DEPTH).map(|depth| (depth as u32 % 300, depth as i32)).collect();
     let mut deeper = deep.clone();
     deeper.push((1, 1));

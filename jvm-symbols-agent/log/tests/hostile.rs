@@ -4,14 +4,14 @@
 use jvm_symbols_log::header::{Counters, HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{
     BadHeader, ClassName, End, Header, HeaderFields, Load, LoadHead, LogKind, Method, Nodes, Out, PcDecoder,
-    PcEncoder, Quotas, Reader, RecordType, Sink, Stub, Unload, Word, encode,
+    PcEncoder, Quotas, Reader, RecordHeader, RecordType, RecordVisitor, Stub, Unload, encode,
 };
 
 /// The received records, as text.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told(Vec<String>);
+struct RecordedSink(Vec<String>);
 
-impl Sink for Told {
+impl RecordVisitor for RecordedSink {
     fn method(&mut self, offset: u64, m: &Method<'_>) {
         let text = |b| String::from_utf8_lossy(b).into_owned();
         let lines: Vec<_> = m.lines().map(|l| (l.bci, l.line)).collect();
@@ -65,7 +65,7 @@ fn header(kind: LogKind) -> Vec<u8> {
 
 fn append(log: &mut Vec<u8>, kind: RecordType, body: &[u8]) -> u64 {
     let offset = log.len();
-    log.extend_from_slice(&Word::new(kind, body.len() as u32).to_bytes());
+    log.extend_from_slice(&RecordHeader::new(kind, body.len() as u32).to_bytes());
     log.extend_from_slice(body);
     log.resize(log.len().next_multiple_of(8), 0);
     offset as u64
@@ -80,7 +80,7 @@ fn body(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
 }
 
 /// A log with each type of record, and the records as text.
-fn sample() -> (Vec<u8>, Told) {
+fn sample() -> (Vec<u8>, RecordedSink) {
     let mut log = header(LogKind::Attach);
     let class = ClassName::Named { class: b"La/B;", file: b"B.java" };
     let lines = [(0, 10), (4, 12), (9, 11)].into_iter();
@@ -106,7 +106,7 @@ fn sample() -> (Vec<u8>, Told) {
     append(&mut log, RecordType::Unload, &body(|o| encode::unload(o, 8, 2, head.start)));
     append(&mut log, RecordType::Stub, &body(|o| encode::stub(o, &head, b"Interpreter")));
     append(&mut log, RecordType::ReplayEnd, &body(|o| encode::replay_end(o, 9, 3)));
-    let told = [
+    let recorded = [
         format!("{outer} La/B; B.java run [(0, 10), (4, 12), (9, 11)]"),
         format!("{inner} as {outer} inner []"),
         format!(
@@ -117,16 +117,16 @@ fn sample() -> (Vec<u8>, Told) {
         "stub 7f0000001000 Interpreter".to_owned(),
         "end".to_owned(),
     ];
-    (log, Told(told.into()))
+    (log, RecordedSink(recorded.into()))
 }
 
 #[test]
 fn what_is_written_is_read() {
     let (log, expected) = sample();
-    let mut told = Told::default();
+    let mut recorded = RecordedSink::default();
     let mut reader = Reader::default();
-    assert_eq!(reader.read(&log, &mut told).unwrap(), 7);
-    assert_eq!(told, expected);
+    assert_eq!(reader.read(&log, &mut recorded).unwrap(), 7);
+    assert_eq!(recorded, expected);
     assert_eq!(
         (reader.counts().unknown, reader.counts().malformed, reader.offset()),
         (1, 0, log.len() as u64)
@@ -149,15 +149,15 @@ fn counters_are_read_back() {
 }
 
 #[test]
-fn a_log_cut_anywhere_tells_a_prefix_and_goes_on_when_the_rest_comes() {
+fn a_truncated_log_gives_a_prefix_and_continues() {
     let (log, expected) = sample();
     for cut in HEADER_LEN as usize..log.len() {
-        let mut told = Told::default();
+        let mut recorded = RecordedSink::default();
         let mut reader = Reader::default();
-        reader.read(&log[..cut].to_vec(), &mut told).unwrap();
-        assert_eq!(told.0, expected.0[..told.0.len()], "cut at {cut}");
-        reader.read(&log, &mut told).unwrap();
-        assert_eq!(told, expected, "cut at {cut}");
+        reader.read(&log[..cut].to_vec(), &mut recorded).unwrap();
+        assert_eq!(recorded.0, expected.0[..recorded.0.len()], "cut at {cut}");
+        reader.read(&log, &mut recorded).unwrap();
+        assert_eq!(recorded, expected, "cut at {cut}");
     }
 }
 
@@ -166,9 +166,9 @@ fn the_last_record_needs_no_padding() {
     let (mut log, expected) = sample();
     let body = body(|out| encode::replay_end(out, 9, 3)).len();
     log.truncate(log.len().div_ceil(8) * 8 - 8usize.wrapping_sub(body) % 8);
-    let (mut told, mut reader) = (Told::default(), Reader::default());
-    reader.read(&log, &mut told).unwrap();
-    assert_eq!(told, expected);
+    let (mut recorded, mut reader) = (RecordedSink::default(), Reader::default());
+    reader.read(&log, &mut recorded).unwrap();
+    assert_eq!(recorded, expected);
 }
 
 #[test]
@@ -176,34 +176,35 @@ fn a_record_without_its_word_is_not_there_yet() {
     let (mut log, expected) = sample();
     let word: [u8; 8] = log[HEADER_LEN as usize..][..8].try_into().unwrap();
     log[HEADER_LEN as usize..][..8].fill(0);
-    let (mut told, mut reader) = (Told::default(), Reader::default());
-    assert_eq!(reader.read(&log, &mut told).unwrap(), 0);
+    let (mut recorded, mut reader) = (RecordedSink::default(), Reader::default());
+    assert_eq!(reader.read(&log, &mut recorded).unwrap(), 0);
     log[HEADER_LEN as usize..][..8].copy_from_slice(&word);
-    reader.read(&log, &mut told).unwrap();
-    assert_eq!(told, expected);
+    reader.read(&log, &mut recorded).unwrap();
+    assert_eq!(recorded, expected);
 }
 
 #[test]
 fn garbage_ends_a_log_when_it_is_seen_twice() {
     let (mut log, expected) = sample();
     log.extend_from_slice(&[0xaa; 64]);
-    let (mut told, mut reader) = (Told::default(), Reader::default());
-    reader.read(&log, &mut told).unwrap();
-    reader.read(&log, &mut told).unwrap();
-    assert_eq!((told, reader.end()), (expected, Some(End::Garbage)));
+    let (mut recorded, mut reader) = (RecordedSink::default(), Reader::default());
+    reader.read(&log, &mut recorded).unwrap();
+    reader.read(&log, &mut recorded).unwrap();
+    assert_eq!((recorded, reader.end()), (expected, Some(End::Garbage)));
 }
 
 #[test]
 fn quotas_hold() {
     let (log, _) = sample();
     for quotas in [Quotas { records: 3, ..Quotas::default() }, Quotas { bytes: 100, ..Quotas::default() }] {
-        let (mut told, mut reader) = (Told::default(), Reader::new(quotas));
-        reader.read(&log, &mut told).unwrap();
+        let (mut recorded, mut reader) = (RecordedSink::default(), Reader::new(quotas));
+        reader.read(&log, &mut recorded).unwrap();
         assert_eq!(reader.end(), Some(End::Quota));
-        assert!(told.0.len() <= 3);
+        assert!(recorded.0.len() <= 3);
     }
-    let (mut told, mut reader) = (Told::default(), Reader::new(Quotas { name: 4, ..Quotas::default() }));
-    reader.read(&log, &mut told).unwrap();
+    let (mut recorded, mut reader) =
+        (RecordedSink::default(), Reader::new(Quotas { name: 4, ..Quotas::default() }));
+    reader.read(&log, &mut recorded).unwrap();
     assert_eq!(reader.counts().too_long, 3, "two methods and a stub");
 }
 
@@ -218,10 +219,10 @@ fn the_longest_names_of_class_files_are_read_whole() {
     encode::method(&mut out, &named, long.as_bytes(), std::iter::empty());
     assert!(!out.overflowed(), "the agent has as much room");
     append(&mut log, RecordType::Method, out.written());
-    let (mut told, mut reader) = (Told::default(), Reader::default());
-    reader.read(&log, &mut told).unwrap();
+    let (mut recorded, mut reader) = (RecordedSink::default(), Reader::default());
+    reader.read(&log, &mut recorded).unwrap();
     assert_eq!(reader.counts().too_long, 0);
-    assert!(told.0[0].contains(&format!("{class} {long} {long}")), "the names are not whole");
+    assert!(recorded.0[0].contains(&format!("{class} {long} {long}")), "the names are not whole");
 }
 
 #[test]
@@ -263,9 +264,9 @@ fn three_thousand_mutated_logs_are_read_to_an_end() {
                 _ => random(&mut state) as u8,
             };
         }
-        let (mut told, mut reader) = (Told::default(), Reader::default());
+        let (mut recorded, mut reader) = (RecordedSink::default(), Reader::default());
         for _ in 0..3 {
-            reader.read(&log, &mut told).unwrap();
+            reader.read(&log, &mut recorded).unwrap();
         }
         let counts = reader.counts();
         bad += counts.malformed + counts.too_long + u64::from(reader.end().is_some());

@@ -17,6 +17,7 @@ const DEFAULTS: &str = r#"
 frequency = 19.0
 events = ["cpu"]
 wakers = false
+trace-context = false
 event-count = 1000
 window = "10s"
 max-cpu = 0.5
@@ -129,15 +130,16 @@ impl EffectiveSettings {
 /// A variable has the syntax of the flag.
 fn of_variable(name: &str, key: &str, value: &str) -> Result<Table, Failure> {
     #[derive(Parser)]
-    struct Flags {
+    struct CommandLineFlags {
         #[command(flatten)]
         options: Options,
     }
-    let flags = Flags::try_parse_from(["daemon", &format!("--{key}={value}")]).map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Failure::usage(format!("{name}: {reason}"))
-    })?;
+    let flags =
+        CommandLineFlags::try_parse_from(["daemon", &format!("--{key}={value}")]).map_err(|error| {
+            let text = error.to_string();
+            let reason = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            Failure::usage(format!("{name}: {reason}"))
+        })?;
     Table::try_from(flags.options).map_err(broken)
 }
 

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::profile::filter::Glob;
 use crate::sample::Event;
 use crate::serve::Address;
-use crate::session::{AgentRule, OptedIn};
+use crate::session::{AgentRule, OptedInPods};
 
 /// The shortest and the longest window, seconds.
 const WINDOWS: std::ops::RangeInclusive<u64> = 1..=300;
@@ -31,7 +31,7 @@ const MAX_HZ: f64 = 999.0;
 
 /// The arguments of `jbpf-prof daemon`, validated.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct DaemonCommand {
     /// What the daemon runs with: sampling, budget, store, addresses, sinks.
     pub config: DaemonConfig,
     /// The least severe messages that go to standard error; by default warnings.
@@ -44,22 +44,28 @@ pub struct Job {
     arguments: Daemon,
 }
 
-impl Job {
-    pub(super) fn new(daemon: &Daemon) -> Result<Job, Failure> {
+impl DaemonCommand {
+    pub(super) fn new(daemon: &Daemon) -> Result<DaemonCommand, Failure> {
         let settings =
             EffectiveSettings::gather(daemon.config.as_deref(), &daemon.options, effective::variable)?;
         let printed = daemon.print_config.then(|| settings.text());
         let options = settings.options()?;
         let log = given("log-level", options.log_level)?.into();
-        Ok(Job { config: config(options)?, log, check: daemon.check, printed, arguments: daemon.clone() })
+        Ok(DaemonCommand {
+            config: config(options)?,
+            log,
+            check: daemon.check,
+            printed,
+            arguments: daemon.clone(),
+        })
     }
 
     /// Reads and validates the settings again, with the same arguments.
     ///
     /// # Errors
     /// A setting is wrong now, or the settings file cannot be read.
-    pub fn read_again(&self) -> Result<Job, Failure> {
-        Job::new(&self.arguments)
+    pub fn read_again(&self) -> Result<DaemonCommand, Failure> {
+        DaemonCommand::new(&self.arguments)
     }
 }
 
@@ -68,14 +74,14 @@ pub(super) fn health_address(file: Option<&Path>) -> Result<Address, Failure> {
     let settings = EffectiveSettings::gather(file, &Options::default(), effective::variable)?;
     let options = settings.options()?;
     // The other settings may be incomplete here: some may come from the daemon's flags.
-    let (metrics, api) = addresses(&options)?;
+    let ListenAddresses { metrics, api } = addresses(&options)?;
     metrics
         .or(api)
         .ok_or_else(|| Failure::usage("the daemon listens on no address: metrics and api are both off"))
 }
 
 fn config(options: Options) -> Result<DaemonConfig, Failure> {
-    let (metrics, api) = addresses(&options)?;
+    let ListenAddresses { metrics, api } = addresses(&options)?;
     let sinks = sinks(&options)?;
     let kubelet = kubelet(&options)?;
     let agent_for = agent_for(&options, kubelet.as_ref())?;
@@ -107,6 +113,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         events: events(options.events.as_deref().unwrap_or(&[]))?,
         idle_frames: options.idle_frames.unwrap_or_default(),
         wakers: given("wakers", options.wakers)?,
+        trace_context: given("trace-context", options.trace_context)?,
         one_in: given("event-count", options.event_count)?.max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
         budget: BudgetLimits { cpu: percent / 100.0, memory: space("max-memory", options.max_memory)? },
@@ -133,11 +140,23 @@ fn events(names: &[String]) -> Result<Vec<Event>, Failure> {
     let named = |name: &String| named(name).map_err(|why| Failure::usage(format!("events {name}: {why}")));
     let named = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
     let events = distinct(&named).map_err(|why| Failure::usage(format!("events: {why}")))?;
+    if events.contains(&Event::NativeAlloc) {
+        return Err(Failure::usage(
+            "events native-alloc: the daemon profiles all processes, and each malloc of a process would take about \
+             a microsecond more; profile chosen processes with 'jbpf-prof -e native-alloc -p PID'",
+        ));
+    }
     Ok(if events.is_empty() { vec![Event::Cpu] } else { events })
 }
 
-/// The addresses of metrics and of the API. Profiles name tenants: an API that other hosts can reach needs a token.
-fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Failure> {
+/// The addresses at which the daemon listens; `None` for one that is off.
+struct ListenAddresses {
+    metrics: Option<Address>,
+    /// Profiles name tenants, so an API that other hosts can reach needs a token.
+    api: Option<Address>,
+}
+
+fn addresses(options: &Options) -> Result<ListenAddresses, Failure> {
     let address = |name: &str, text: &Option<String>| match given(name, text.as_deref())? {
         "off" => Ok(None),
         text => text.parse::<Address>().map(Some).map_err(|why| Failure::usage(format!("{name} {why}"))),
@@ -148,7 +167,7 @@ fn addresses(options: &Options) -> Result<(Option<Address>, Option<Address>), Fa
         Some(address) if !address.is_local() && options.token_file.is_none() => Err(Failure::usage(format!(
             "api {address}: this address is not local, so profiles need a token: set token-file"
         ))),
-        _ => Ok((metrics, api)),
+        _ => Ok(ListenAddresses { metrics, api }),
     }
 }
 
@@ -182,7 +201,7 @@ fn kubelet(options: &Options) -> Result<Option<KubeletConfig>, Failure> {
             auth: token.map_or(Auth::None, Auth::Bearer),
             trust,
             annotations,
-            opted_in: OptedIn::default(),
+            opted_in: OptedInPods::default(),
         })),
         (None, false) => {
             Err(Failure::usage("agent-annotation: annotations come from the kubelet: set kubelet-url"))
@@ -203,7 +222,7 @@ mod tests {
 
     fn from_file(text: &str, flags: &[&str]) -> Result<DaemonConfig, String> {
         #[derive(clap::Parser)]
-        struct Line {
+        struct DaemonArgs {
             #[command(flatten)]
             daemon: Daemon,
         }
@@ -211,8 +230,10 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().to_str().unwrap();
         let line = [&["daemon", "--config", path], flags].concat();
-        let line = <Line as clap::Parser>::try_parse_from(line).map_err(|e| e.to_string())?;
-        Job::new(&line.daemon).map(|job| job.config).map_err(|failure| failure.message.replace(path, "FILE"))
+        let line = <DaemonArgs as clap::Parser>::try_parse_from(line).map_err(|e| e.to_string())?;
+        DaemonCommand::new(&line.daemon)
+            .map(|job| job.config)
+            .map_err(|failure| failure.message.replace(path, "FILE"))
     }
 
     #[test]

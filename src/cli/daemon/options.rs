@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::sample::Event;
 use crate::suggestion::nearest;
 
-/// A `[[sink]]`.
+/// A table `[[sink]]` of the settings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub(super) struct SinkOptions {
@@ -80,7 +80,10 @@ pub(super) struct Options {
     /// Put the stack that ended a wait on top of the wait's own stack [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Sampling")]
     pub(super) wakers: Option<bool>,
-    /// Take one sample for each N events, for all events but cpu and wait [default: 1000].
+    /// Record the trace and the span that each thread works for, where programs publish them [default: false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Sampling")]
+    pub(super) trace_context: Option<bool>,
+    /// Take one sample for each N events, for all events but cpu, wait, alloc and rss [default: 1000].
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub(super) event_count: Option<u64>,
     /// Store one profile for each period of this length [default: 10s].

@@ -8,7 +8,7 @@ use crate::daemon::{Auth, Protocol, SinkConfig, Trust};
 use crate::failure::Failure;
 
 /// Defaults that all sinks share.
-struct Common {
+struct SinkDefaults {
     labels: BTreeMap<String, String>,
     spool_bytes: u64,
 }
@@ -22,7 +22,7 @@ struct SinkSource {
 
 /// All sinks; those of flags come first.
 pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
-    let common = Common {
+    let common = SinkDefaults {
         labels: labels("labels", options.labels.iter().flatten())?,
         spool_bytes: size("spool-size", given("spool-size", options.spool_size.as_deref())?)?,
     };
@@ -78,7 +78,7 @@ fn otlp(options: &Options) -> Result<Option<SinkSource>, Failure> {
 }
 
 impl SinkSource {
-    fn config(self, common: &Common) -> Result<SinkConfig, Failure> {
+    fn config(self, common: &SinkDefaults) -> Result<SinkConfig, Failure> {
         let SinkSource { options, flags } = self;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if let Some(name) = options.name.as_deref().filter(|name| name.is_empty() || !name.chars().all(fits))

@@ -1,5 +1,6 @@
 //! Values in daemon settings: URLs, pairs, sizes.
 
+use crate::cli::number;
 use crate::daemon::client::is_url;
 use crate::failure::Failure;
 
@@ -26,18 +27,6 @@ pub(super) fn pair(name: &str, text: &str) -> Result<(String, String), Failure> 
 
 /// Reads `128MiB`, `1GiB`, `500MB`, or a number of bytes.
 pub(super) fn size(name: &str, text: &str) -> Result<u64, Failure> {
-    const UNITS: [(&str, u64); 6] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("KB", 1000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-    ];
-    let (number, unit) = UNITS
-        .iter()
-        .find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))
-        .unwrap_or((text, 1));
-    let bytes = number.trim().parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
+    let bytes = number::size(text);
     bytes.ok_or_else(|| Failure::usage(format!("{name} {text}: expected a size, such as 128MiB or 1GiB")))
 }

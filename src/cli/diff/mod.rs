@@ -16,9 +16,9 @@ use crate::output::{Destination, Look};
 /// The arguments of `diff`, validated.
 #[derive(Clone, Debug)]
 pub struct DiffConfig {
-    /// Profiles before.
+    /// Files of the base, one a run.
     pub before: Vec<PathBuf>,
-    /// Profiles after.
+    /// Files of the change, one a run.
     pub after: Vec<PathBuf>,
     /// The event that is compared; `None`: the first one that all profiles have.
     pub event: Option<String>,

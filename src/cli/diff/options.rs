@@ -41,7 +41,7 @@ pub(in crate::cli) struct DiffArgs {
     /// Write the difference to this file (repeatable): .svg, .html, .folded, .json or .md by its extension.
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) output: Vec<PathBuf>,
-    /// Write this format, whatever the extension of the file.
+    /// Write this format, regardless of the file's extension.
     #[arg(
         long,
         value_name = "FORMAT",

@@ -20,7 +20,7 @@ pub enum Auth {
     Bearer(PathBuf),
     /// A user name, and the password in a file.
     Basic(String, PathBuf),
-    /// These headers.
+    /// Headers with credentials, from a variable; values are never shown.
     Headers(HeaderMap),
 }
 

@@ -23,7 +23,7 @@ const TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 /// `google.rpc.Status` (google/rpc/status.proto).
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+struct RpcStatus {
     #[prost(message, repeated, tag = "3")]
     details: Vec<Any>,
 }
@@ -56,7 +56,7 @@ struct Delay {
 /// Parses the delay before a retry from the header or trailer `grpc-status-details-bin`. `None` without `RetryInfo`:
 /// gRPC status 8 then means that the request is too large (`push/outcome.rs`). A `RetryInfo` without a delay is zero.
 pub(super) fn delay(details: &str) -> Option<Duration> {
-    let status = Status::decode(ANY_PADDING.decode(details).ok()?.as_slice()).ok()?;
+    let status = RpcStatus::decode(ANY_PADDING.decode(details).ok()?.as_slice()).ok()?;
     let info = status.details.iter().find(|any| any.type_url == TYPE)?;
     let Delay { seconds, nanos } =
         RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay.unwrap_or_default();
@@ -72,7 +72,7 @@ mod tests {
         let any = |type_url: &str, value| Any { type_url: type_url.to_owned(), value };
         let other = any("type.googleapis.com/google.rpc.DebugInfo", vec![0xff]);
         let info = any(type_url, RetryInfo { retry_delay }.encode_to_vec());
-        ANY_PADDING.encode(Status { details: vec![other, info] }.encode_to_vec())
+        ANY_PADDING.encode(RpcStatus { details: vec![other, info] }.encode_to_vec())
     }
 
     #[test]

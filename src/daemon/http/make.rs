@@ -1,7 +1,7 @@
 //! Makes one profile of stored windows, in a format.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,35 +17,41 @@ use crate::profile::Profile;
 const MAX_NODES: usize = 1 << 20;
 
 /// A packed window in memory or on disk.
-pub(super) enum Packed {
+pub(super) enum WindowSource {
     Live(Arc<PackedWindow>),
     File(PathBuf),
 }
 
-impl Packed {
+impl WindowSource {
     /// The profile; `None` if the window was removed in the meantime because it had expired.
     fn read(&self) -> anyhow::Result<Option<Profile>> {
         match self {
-            Packed::Live(window) => pprof::read(&mut window.bytes.as_slice()).map(Some),
-            Packed::File(path) => {
-                File::open(path).ok().map(|file| pprof::read(&mut BufReader::new(file))).transpose()
-            }
+            WindowSource::Live(window) => pprof::read(&mut window.bytes.as_slice()).map(Some),
+            WindowSource::File(path) => match File::open(path) {
+                Ok(file) => pprof::read(&mut BufReader::new(file)).map(Some),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error.into()),
+            },
         }
         .context("a stored profile cannot be read")
     }
 }
 
 /// What to make of stored windows.
-pub(super) struct Wanted {
+pub(super) struct ProfileRequest {
     pub(super) samples: SampleQuery,
     pub(super) format: &'static Format,
     /// Length of a window in milliseconds: a column on the page.
     pub(super) window_ms: u64,
 }
 
-/// The profile of these windows, the oldest first; `None` if no sample matches the query.
-pub(super) fn make(windows: &[Packed], wanted: &Wanted) -> anyhow::Result<Option<Bytes>> {
-    let Wanted { samples, format, window_ms } = wanted;
+/// The profile of these windows, the oldest first; `None` if no sample matches the query, or all windows have expired in the
+/// meantime.
+pub(super) fn encode_profile(
+    windows: &[WindowSource],
+    wanted: &ProfileRequest,
+) -> anyhow::Result<Option<Bytes>> {
+    let ProfileRequest { samples, format, window_ms } = wanted;
     let on_page = [&page::FORMAT, &page::DOCUMENT].iter().any(|page| page.names == format.names);
     let mut merged = Profile::with_room(MAX_NODES);
     let mut begin = None;
@@ -59,12 +65,13 @@ pub(super) fn make(windows: &[Packed], wanted: &Wanted) -> anyhow::Result<Option
         let column = if on_page { since } else { 0 };
         merged.merge_later(&one, u16::try_from(column).unwrap_or(u16::MAX));
     }
-    if !samples.is_all() && merged.samples().is_empty() {
+    let expired = begin.is_none() && !windows.is_empty();
+    if expired || !samples.is_all() && merged.samples().is_empty() {
         return Ok(None);
     }
     let mut body = Vec::new();
     let mut views = merged.views();
-    views.retain(|view| samples.event.is_none_or(|event| view.event() == event));
+    views.retain(|view| samples.event.as_ref().is_none_or(|event| event.names(view.event())));
     if samples.event.is_some() && views.is_empty() {
         return Ok(None);
     }
@@ -73,12 +80,26 @@ pub(super) fn make(windows: &[Packed], wanted: &Wanted) -> anyhow::Result<Option
         let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
         views = views.drain(first..).take(1).collect();
     }
-    let look = if on_page { look(*window_ms) } else { Look::default() };
+    let look = if on_page { page_options(*window_ms) } else { Look::default() };
     output::encode(&views, format, &look, &mut body)?;
     Ok(Some(body.into()))
 }
 
 /// The look of the daemon's pages.
-pub(in crate::daemon) fn look(window_ms: u64) -> Look {
+pub(in crate::daemon) fn page_options(window_ms: u64) -> Look {
     Look { title: Some("jbpf-prof: all processes".to_owned()), column_ms: window_ms, ..Look::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_that_have_expired_are_no_empty_profile() {
+        let wanted =
+            ProfileRequest { samples: SampleQuery::default(), format: &pprof::FORMAT, window_ms: 1000 };
+        let gone = [WindowSource::File(PathBuf::from("/nonexistent/window.pb.gz"))];
+        assert_eq!(encode_profile(&gone, &wanted).unwrap(), None);
+        assert!(encode_profile(&[], &wanted).unwrap().is_some_and(|body| !body.is_empty()));
+    }
 }

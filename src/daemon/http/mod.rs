@@ -2,6 +2,7 @@
 //! request or a token.
 
 mod answers;
+mod first_events;
 mod live;
 mod make;
 mod query;
@@ -13,14 +14,15 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 
 use crate::serve::browser_page;
-use crate::serve::response::{HttpResponse, say};
-use crate::serve::{HangUp, Site};
-pub(super) use make::look;
+use crate::serve::response::{HttpResponse, text_response};
+use crate::serve::{ConnectionCloser, RequestHandler};
+pub(super) use first_events::FirstEvents;
+pub(super) use make::page_options;
 pub(super) use server::Server;
 
 /// The endpoints of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Surface {
+pub(super) enum Endpoints {
     /// Metrics and health, without a token.
     Metrics,
     /// Metrics, health and profiles.
@@ -30,14 +32,14 @@ pub(super) enum Surface {
 /// What the daemon serves at an address.
 pub(super) struct DaemonSite {
     pub(super) server: Arc<Server>,
-    pub(super) surface: Surface,
+    pub(super) surface: Endpoints,
 }
 
-impl Site for DaemonSite {
-    async fn respond(&self, request: &Request<Incoming>, hang_up: &HangUp) -> HttpResponse {
+impl RequestHandler for DaemonSite {
+    async fn respond(&self, request: &Request<Incoming>, hang_up: &ConnectionCloser) -> HttpResponse {
         let server = &*self.server;
         if request.method() != Method::GET {
-            return say(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
+            return text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET is understood");
         }
         let path = request.uri().path();
         match path {
@@ -46,8 +48,8 @@ impl Site for DaemonSite {
             "/readyz" => return answers::ready(&server.state),
             _ => {}
         }
-        if self.surface == Surface::Metrics {
-            return say(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz");
+        if self.surface == Endpoints::Metrics {
+            return text_response(StatusCode::NOT_FOUND, "here are /metrics, /healthz and /readyz");
         }
         if path == "/" {
             return browser_page::respond(&server.page());
@@ -60,19 +62,19 @@ impl Site for DaemonSite {
             "/windows" => answers::windows(&server.state, query),
             "/live" => live::live(server, query, hang_up).await,
             "/profile" | "/window" => {
-                let Ok(_permit) = server.profiles.try_acquire() else {
-                    return say(
+                let Ok(permit) = Arc::clone(&server.profiles).try_acquire_owned() else {
+                    return text_response(
                         StatusCode::TOO_MANY_REQUESTS,
                         "enough profiles are being made; ask again later",
                     );
                 };
                 if path == "/profile" {
-                    answers::profile(&server.state, query).await
+                    answers::profile(&server.state, query, permit).await
                 } else {
-                    answers::window(&server.state, query).await
+                    answers::window(&server.state, query, permit).await
                 }
             }
-            _ => say(
+            _ => text_response(
                 StatusCode::NOT_FOUND,
                 "here are /, /live, /profile, /windows, /window, /metrics, /healthz and /readyz",
             ),

@@ -8,7 +8,7 @@ use crate::output::{Format, page, pprof};
 use crate::profile::filter::Glob;
 use crate::profile::labels::ContainerLabels;
 use crate::profile::{Labels, Profile};
-use crate::sample::Event;
+use crate::sample::EventName;
 use crate::waits::WaitFilter;
 use crate::waits::filter::UnknownName;
 
@@ -85,9 +85,11 @@ impl Query {
     /// The samples that the query asks for.
     pub(super) fn wanted(&self) -> Result<SampleQuery, String> {
         let pattern = |name: &str| self.get(name).map(Glob::new);
-        let event = self
-            .get("event")
-            .map(|name| Event::parse(name).map_err(|error| format!("event={name}: {error}")));
+        let event = self.get("event").map(|name| match EventName::parse(name) {
+            // Two events: a response has one or all of them.
+            Err(_) if name == "wall" => Err("event=wall: use cpu or wait, or no event for all".to_owned()),
+            name_of => name_of.map_err(|error| format!("event={name}: {error}")),
+        });
         let mut waits = WaitFilter::default();
         let refused = |name: &str, why: UnknownName| format!("{}={name}: {why}", why.what);
         for name in self.list("state") {
@@ -111,7 +113,7 @@ impl Query {
 #[derive(Debug, Default)]
 pub(super) struct SampleQuery {
     /// Only samples of this event; `None`: of all.
-    pub(super) event: Option<Event>,
+    pub(super) event: Option<EventName>,
     /// Only samples with these states and reasons.
     waits: WaitFilter,
     process: Option<Glob>,
@@ -179,8 +181,9 @@ fn decode(text: &str) -> Result<String, String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{ContainerLabels, Event, Labels, Query, SampleQuery, pprof};
+    use super::{ContainerLabels, EventName, Labels, Query, SampleQuery, pprof};
     use crate::output::svg;
+    use crate::sample::Event;
 
     const KNOWN: [&str; 5] = ["seconds", "format", "from", "to", "process"];
 
@@ -204,7 +207,7 @@ mod tests {
                 && !query.wanted().unwrap().matches(&labels("other"))
         );
         let of = |text: &str| Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted();
-        assert_eq!(of("event=wait").unwrap().event, Some(Event::Wait));
+        assert_eq!(of("event=wait").unwrap().event, Some(EventName::Fixed(Event::Wait)));
         assert!(
             !of("event=wait").unwrap().is_all()
                 && of("event=x").unwrap_err().contains("known events are cpu")

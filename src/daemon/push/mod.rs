@@ -3,9 +3,9 @@
 mod otlp;
 mod outcome;
 mod protocol;
+mod push_protocol;
 mod pyroscope;
 mod retry;
-mod speak;
 mod spool;
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::profile::Profile;
 use outcome::{DeliveryOutcome, judge};
 pub use protocol::Protocol;
 use retry::Retry;
-use spool::Spool;
+use spool::{Spool, SpoolStats, SpooledRequest};
 
 /// The validated configuration of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) struct Sink {
     spool: Spool,
     client: Client,
     stats: Mutex<PushStats>,
-    news: Notify,
+    new_window: Notify,
 }
 
 impl Sink {
@@ -84,19 +84,35 @@ impl Sink {
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
     pub(super) fn open(config: SinkConfig, directory: &Path, binary: &Path) -> anyhow::Result<Sink> {
-        let spool = Spool::open(&directory.join(&config.name), config.spool_bytes)?;
-        let client = Client::new(binary.to_owned(), config.trust.clone(), config.protocol.spoken().is_grpc());
-        let (stats, news) = (Mutex::default(), Notify::new());
-        Ok(Sink { config, spool, client, stats, news })
+        let spool = Spool::open(
+            &directory.join(&config.name),
+            config.protocol.implementation().format(),
+            config.spool_bytes,
+        )?;
+        let client =
+            Client::new(binary.to_owned(), config.trust.clone(), config.protocol.implementation().is_grpc());
+        let (stats, new_window) = (Mutex::default(), Notify::new());
+        Ok(Sink { config, spool, client, stats, new_window })
     }
 
     pub(super) fn name(&self) -> &str {
         &self.config.name
     }
 
+    /// Whether these are the settings of the sink.
+    pub(super) fn has(&self, config: &SinkConfig) -> bool {
+        self.config == *config
+    }
+
     pub(super) fn stats(&self) -> PushStats {
-        let (spooled, dropped) = self.spool.state();
-        PushStats { spooled, dropped, ..*self.counted() }
+        let SpoolStats { bytes: spooled, dropped } = self.spool.stats();
+        let counted = *self.counted();
+        PushStats { spooled, dropped: counted.dropped + dropped, ..counted }
+    }
+
+    /// Continues the counters of the sink that had the name before.
+    pub(super) fn continue_counting(&self, before: PushStats) {
+        *self.counted() = before;
     }
 
     /// Puts a window into the spool.
@@ -104,7 +120,7 @@ impl Sink {
     /// # Errors
     /// The window cannot be encoded.
     pub(super) fn offer(&self, profile: &Profile) -> anyhow::Result<()> {
-        let requests = self.config.protocol.spoken().encode(profile, &self.config.labels)?;
+        let requests = self.config.protocol.implementation().encode(profile, &self.config.labels)?;
         if requests.oversized > 0 {
             log::warn!(
                 "{}: {} stacks are too large for a request and are not sent",
@@ -114,7 +130,7 @@ impl Sink {
             self.counted().oversized += requests.oversized;
         }
         requests.bodies.iter().for_each(|body| self.spool.put(body));
-        self.news.notify_one();
+        self.new_window.notify_one();
         Ok(())
     }
 
@@ -122,9 +138,20 @@ impl Sink {
     pub(super) async fn run(&self) {
         let mut retry = Retry::default();
         loop {
-            let Some((number, body)) = self.spool.take() else {
-                self.news.notified().await;
-                continue;
+            let SpooledRequest { number, body } = match self.spool.take() {
+                Ok(Some(request)) => request,
+                Ok(None) => {
+                    self.new_window.notified().await;
+                    continue;
+                }
+                Err(error) => {
+                    log::warn!(
+                        "{}: a profile cannot be read from the spool, will retry: {error}",
+                        self.name()
+                    );
+                    tokio::time::sleep(retry.pause(None)).await;
+                    continue;
+                }
             };
             let bytes = body.len() as u64;
             let outcome = self.attempt(body).await;
@@ -178,10 +205,10 @@ impl Sink {
             }
             Err(error) => return DeliveryOutcome::Unreached(format!("{error:#}")),
         };
-        let spoken = self.config.protocol.spoken();
-        let outcome = judge(&response, spoken);
+        let implementation = self.config.protocol.implementation();
+        let outcome = judge(&response, implementation);
         if outcome == DeliveryOutcome::Sent
-            && let Some(rejection) = spoken.rejection(&response.body)
+            && let Some(rejection) = implementation.rejection(&response.body)
         {
             self.record_rejection(&rejection);
         }
@@ -202,16 +229,16 @@ impl Sink {
 
     fn request(&self, body: Vec<u8>) -> anyhow::Result<Request<Full<Bytes>>> {
         let SinkConfig { protocol, url, auth, tenant, .. } = &self.config;
-        let spoken = protocol.spoken();
-        let uri = format!("{}{}", url.trim_end_matches('/'), spoken.path());
+        let implementation = protocol.implementation();
+        let uri = format!("{}{}", url.trim_end_matches('/'), implementation.path());
         let mut request = Client::request(Method::POST, &uri, auth)?;
-        for (name, value) in spoken.headers() {
+        for (name, value) in implementation.headers() {
             request = request.header(*name, *value);
         }
         if let Some(tenant) = tenant {
             request = request.header("x-scope-orgid", tenant);
         }
-        request.body(Full::new(spoken.framed(body).into())).context("making a request")
+        request.body(Full::new(implementation.framed(body).into())).context("making a request")
     }
 
     fn counted(&self) -> std::sync::MutexGuard<'_, PushStats> {
@@ -245,7 +272,7 @@ mod tests {
     fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> DeliveryOutcome) -> usize {
         let mut retry = Retry::default();
         for attempts in 0..most {
-            let Some((number, body)) = sink.spool.take() else { return attempts };
+            let Some(SpooledRequest { number, body }) = sink.spool.take().unwrap() else { return attempts };
             sink.record_result(&mut retry, number, body.len() as u64, outcome(&body));
         }
         most
@@ -263,12 +290,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_is_away_costs_no_request_but_for_want_of_room() {
+    fn an_unreachable_sink_drops_requests_only_when_the_spool_is_full() {
         let root = tempfile::tempdir().unwrap();
         let sink = sink(root.path(), 6);
         ["one", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
         assert_eq!(
-            attempt_all(&sink, 100, |_| DeliveryOutcome::Unreached("nobody is there".to_owned())),
+            attempt_all(&sink, 100, |_| DeliveryOutcome::Unreached("connection refused".to_owned())),
             100
         );
         assert_eq!(sink.stats(), PushStats { failed: 100, spooled: 6, ..PushStats::default() });

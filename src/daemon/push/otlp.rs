@@ -6,7 +6,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::speak::{Speak, WindowRequests};
+use super::push_protocol::{PushProtocol, WindowRequests};
 use crate::daemon::service::{self, Service};
 use crate::output::otlp::{self, Rejection};
 use crate::profile::Profile;
@@ -22,13 +22,17 @@ pub(super) struct OtlpHttp;
 
 pub(super) struct OtlpGrpc;
 
-impl Speak for OtlpHttp {
+impl PushProtocol for OtlpHttp {
     fn name(&self) -> &'static str {
         "otlp-http"
     }
 
     fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
         encode(profile, labels)
+    }
+
+    fn format(&self) -> &'static str {
+        "otlp"
     }
 
     fn path(&self) -> &'static str {
@@ -48,13 +52,17 @@ impl Speak for OtlpHttp {
     }
 }
 
-impl Speak for OtlpGrpc {
+impl PushProtocol for OtlpGrpc {
     fn name(&self) -> &'static str {
         "otlp-grpc"
     }
 
     fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
         encode(profile, labels)
+    }
+
+    fn format(&self) -> &'static str {
+        "otlp"
     }
 
     fn path(&self) -> &'static str {
@@ -101,10 +109,13 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
     let resources: Vec<otlp::ResourceView<'_>> = views
         .iter()
         .flat_map(|view| service::split(view, Service::as_resource))
-        .map(|(Service { name, attributes }, view)| {
+        .map(|(Service { name, attributes, resource }, view)| {
+            let published = resource.iter().flat_map(|resource| resource.iter());
+            let published = published.map(|of| (of.key.to_string(), of.value.to_string()));
             let own = attributes.into_iter().map(|(key, text)| (key.to_owned(), text.to_string()));
             let name = ("service.name".to_owned(), name.to_string());
-            otlp::ResourceView { attributes: unique(common.iter().cloned().chain([name]).chain(own)), view }
+            let attributes = unique(published.chain(common.iter().cloned()).chain([name]).chain(own));
+            otlp::ResourceView { attributes, view }
         })
         .collect();
     let otlp::Requests { bodies, oversized } = otlp::requests(&resources, MOST_BYTES);
@@ -117,7 +128,8 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
     Ok(WindowRequests { bodies, oversized })
 }
 
-/// Attributes with unique keys, as OTLP demands: a service's own attribute wins over a label of the sink.
+/// Attributes with unique keys, as OTLP demands. The last one wins: a service's own attribute over a label of the sink,
+/// and both over what the process publishes.
 fn unique(attributes: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
     attributes.collect::<BTreeMap<_, _>>().into_iter().collect()
 }

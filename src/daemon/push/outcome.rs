@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::speak::Speak;
+use super::push_protocol::PushProtocol;
 use crate::daemon::client::SinkResponse;
 
 /// The result of an attempt.
@@ -18,11 +18,11 @@ pub(super) enum DeliveryOutcome {
 }
 
 /// Interprets a response. A failure counts as a refusal if the same request would fail again.
-pub(super) fn judge(response: &SinkResponse, spoken: &dyn Speak) -> DeliveryOutcome {
+pub(super) fn judge(response: &SinkResponse, implementation: &dyn PushProtocol) -> DeliveryOutcome {
     let SinkResponse { status, grpc_status, retry_after, .. } = response;
     if !status.is_success() {
         let why = format!("HTTP status {status}");
-        let retry = spoken.is_retryable(status.as_u16());
+        let retry = implementation.is_retryable(status.as_u16());
         return if retry {
             DeliveryOutcome::Failed(why, *retry_after)
         } else {
@@ -30,7 +30,7 @@ pub(super) fn judge(response: &SinkResponse, spoken: &dyn Speak) -> DeliveryOutc
         };
     }
     match grpc_status.as_deref() {
-        _ if !spoken.is_grpc() => DeliveryOutcome::Sent,
+        _ if !implementation.is_grpc() => DeliveryOutcome::Sent,
         Some("0") => DeliveryOutcome::Sent,
         Some(code) if is_retryable(code, retry_after.is_some()) => {
             DeliveryOutcome::Failed(format!("gRPC status {code}"), *retry_after)
@@ -70,7 +70,7 @@ mod tests {
             retry_after: asks.then_some(WAIT),
             body: Bytes::new(),
         };
-        judge(&response, protocol.spoken())
+        judge(&response, protocol.implementation())
     }
 
     /// The tables of the OTLP specification, and the two exceptions for credentials.
@@ -80,7 +80,7 @@ mod tests {
             let retried = [401, 403, 429, 502, 503, 504].contains(&status);
             for protocol in [Protocol::OtlpHttp, Protocol::OtlpGrpc] {
                 let outcome = judged(protocol, status, None, true);
-                let failed = matches!(outcome, DeliveryOutcome::Failed(_, told) if told == Some(WAIT));
+                let failed = matches!(outcome, DeliveryOutcome::Failed(_, shown) if shown == Some(WAIT));
                 assert!(failed == retried, "{status}: {outcome:?}");
                 assert!(failed || matches!(outcome, DeliveryOutcome::Refused(_)), "{status}: {outcome:?}");
             }

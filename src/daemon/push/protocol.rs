@@ -1,8 +1,8 @@
-//! The protocols of sinks. Each has a module that implements [`Speak`], and an entry here.
+//! The protocols of sinks. Each has a module that implements [`PushProtocol`], and an entry here.
 
 use super::otlp::{OtlpGrpc, OtlpHttp};
+use super::push_protocol::PushProtocol;
 use super::pyroscope::Pyroscope;
-use super::speak::Speak;
 
 /// The protocol of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Protocol {
     /// Every protocol that the `type` of a sink may name.
     pub const ALL: [Protocol; 3] = [Protocol::Pyroscope, Protocol::OtlpHttp, Protocol::OtlpGrpc];
 
-    pub(super) fn spoken(self) -> &'static dyn Speak {
+    pub(super) fn implementation(self) -> &'static dyn PushProtocol {
         match self {
             Protocol::Pyroscope => &Pyroscope,
             Protocol::OtlpHttp => &OtlpHttp,
@@ -30,7 +30,7 @@ impl Protocol {
     /// The protocol's name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.spoken().name()
+        self.implementation().name()
     }
 
     /// The protocol with this name; `None` if there is no such protocol.

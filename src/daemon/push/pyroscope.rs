@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::speak::{Speak, WindowRequests};
+use super::push_protocol::{PushProtocol, WindowRequests};
 use crate::daemon::service::{self, Service};
 use crate::output::pprof;
 use crate::profile::Profile;
@@ -14,13 +14,17 @@ use crate::sample::Event;
 
 pub(super) struct Pyroscope;
 
-impl Speak for Pyroscope {
+impl PushProtocol for Pyroscope {
     fn name(&self) -> &'static str {
         "pyroscope"
     }
 
     fn encode(&self, profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Result<WindowRequests> {
         Ok(WindowRequests { bodies: vec![request(profile, labels)?], oversized: 0 })
+    }
+
+    fn format(&self) -> &'static str {
+        "pyroscope"
     }
 
     fn path(&self) -> &'static str {
@@ -122,7 +126,7 @@ mod tests {
         accounts.lose("ring full", 2);
         let cluster = BTreeMap::from([("cluster".to_owned(), "a".to_owned())]);
         let read = PushRequest::decode(request(&profile, &cluster).unwrap().as_slice()).unwrap();
-        let told: Vec<(String, u64, usize)> = read
+        let found: Vec<(String, u64, usize)> = read
             .series
             .iter()
             .map(|series| {
@@ -133,6 +137,6 @@ mod tests {
             })
             .collect();
         let of = |service: &str| format!("__name__=process_cpu,cluster=a,service_name={service}");
-        assert_eq!(told, [(of("java"), 11, 1), (of("nginx"), 7, 1), (of("jbpf-prof"), 2, 0)]);
+        assert_eq!(found, [(of("java"), 11, 1), (of("nginx"), 7, 1), (of("jbpf-prof"), 2, 0)]);
     }
 }

@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::daemon::directory::{self, is_full};
+use crate::daemon::directory::{self, StoredFile, is_full};
 use crate::output::file;
 
 const EXTENSION: &str = ".request";
 
 #[derive(Debug, Default)]
-struct Index {
+struct RequestIndex {
     /// Bytes of each request by its number.
     waiting: BTreeMap<u64, u64>,
     bytes: u64,
@@ -22,29 +23,56 @@ struct Index {
     next: u64,
 }
 
+/// The oldest request of a spool.
+pub(super) struct SpooledRequest {
+    pub(super) number: u64,
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SpoolStats {
+    /// Size of the waiting requests.
+    pub(super) bytes: u64,
+    /// Number of dropped requests.
+    pub(super) dropped: u64,
+}
+
 /// A directory of requests. One thread adds requests, another one takes them.
 #[derive(Debug)]
 pub(super) struct Spool {
     directory: PathBuf,
+    /// The format of the requests, a part of their files' names.
+    format: &'static str,
     most: u64,
-    index: Mutex<Index>,
+    index: Mutex<RequestIndex>,
 }
 
 impl Spool {
-    /// Opens the directory and creates it if necessary. `most` is the capacity in bytes.
+    /// Opens the directory and creates it if necessary. `most` is the capacity in bytes. Requests in another format are
+    /// dropped: they are of a sink of this name whose protocol was another one.
     ///
     /// # Errors
     /// One sentence: the directory and what is wrong with it.
-    pub(super) fn open(directory: &Path, most: u64) -> anyhow::Result<Spool> {
-        let mut index = Index::default();
-        for (name, bytes) in directory::files(directory, EXTENSION, "requests")? {
-            if let Ok(number) = name.parse::<u64>() {
+    pub(super) fn open(directory: &Path, format: &'static str, most: u64) -> anyhow::Result<Spool> {
+        let mut index = RequestIndex::default();
+        for StoredFile { stem, bytes } in directory::files(directory, EXTENSION, "requests")? {
+            let Some((number, its_format)) = stem.split_once('.') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            index.next = index.next.max(number.saturating_add(1));
+            if its_format == format {
                 index.waiting.insert(number, bytes);
                 index.bytes += bytes;
-                index.next = index.next.max(number.saturating_add(1));
+            } else {
+                index.dropped += 1;
+                // A file that stays is dropped again by the next daemon.
+                let _ = fs::remove_file(directory.join(format!("{stem}{EXTENSION}")));
             }
         }
-        Ok(Spool { directory: directory.to_owned(), most, index: Mutex::new(index) })
+        if index.dropped > 0 {
+            let (directory, dropped) = (directory.display(), index.dropped);
+            log::warn!("spool {directory}: {dropped} profiles for another type of sink are dropped");
+        }
+        Ok(Spool { directory: directory.to_owned(), format, most, index: Mutex::new(index) })
     }
 
     /// Appends a request. Drops the oldest requests to make space; drops the request itself if it exceeds the capacity
@@ -84,16 +112,27 @@ impl Spool {
     }
 
     /// The oldest request. The caller must call [`Spool::done`] or [`Spool::put_back`] for it.
-    pub(super) fn take(&self) -> Option<(u64, Vec<u8>)> {
+    ///
+    /// # Errors
+    /// The file of the oldest request cannot be read. The request stays in the queue.
+    pub(super) fn take(&self) -> io::Result<Option<SpooledRequest>> {
         loop {
-            let number = self.with(|index| {
+            let oldest = self.with(|index| {
                 index.sending = index.waiting.keys().next().copied();
                 index.sending
-            })?;
+            });
+            let Some(number) = oldest else { return Ok(None) };
             match fs::read(self.path(number)) {
-                Ok(request) => return Some((number, request)),
+                Ok(body) => return Ok(Some(SpooledRequest { number, body })),
                 // Another program has removed the file.
-                Err(_) => self.done(number),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.done(number);
+                    self.with(|index| index.dropped += 1);
+                }
+                Err(error) => {
+                    self.put_back();
+                    return Err(error);
+                }
             }
         }
     }
@@ -113,9 +152,8 @@ impl Spool {
         self.with(|index| index.sending = None);
     }
 
-    /// Bytes in the spool, and number of dropped requests.
-    pub(super) fn state(&self) -> (u64, u64) {
-        self.with(|index| (index.bytes, index.dropped))
+    pub(super) fn stats(&self) -> SpoolStats {
+        self.with(|index| SpoolStats { bytes: index.bytes, dropped: index.dropped })
     }
 
     fn drop_oldest(&self) -> bool {
@@ -131,10 +169,10 @@ impl Spool {
     }
 
     fn path(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("{number:016}{EXTENSION}"))
+        self.directory.join(format!("{number:016}.{}{EXTENSION}", self.format))
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Index) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut RequestIndex) -> T) -> T {
         // A panic leaves the index consistent: no change to it is interrupted.
         work(&mut self.index.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
@@ -142,37 +180,73 @@ impl Spool {
 
 #[cfg(test)]
 mod tests {
-    use super::Spool;
+    use super::{Spool, SpoolStats, SpooledRequest};
+
+    fn open(directory: &std::path::Path, most: u64) -> Spool {
+        Spool::open(directory, "otlp", most).unwrap()
+    }
+
+    /// The oldest request, which must be there.
+    fn take(spool: &Spool) -> SpooledRequest {
+        spool.take().unwrap().unwrap()
+    }
 
     #[test]
     fn requests_come_in_order_and_survive() {
         let root = tempfile::tempdir().unwrap();
-        let spool = Spool::open(&root.path().join("sink"), 100).unwrap();
+        let spool = open(&root.path().join("sink"), 100);
         spool.put(b"one");
         spool.put(b"two");
-        let (number, request) = spool.take().unwrap();
-        assert_eq!(request, b"one");
-        let again = Spool::open(&root.path().join("sink"), 100).unwrap();
-        assert_eq!(again.take().unwrap().1, b"one", "it was not done");
+        let SpooledRequest { number, body } = take(&spool);
+        assert_eq!(body, b"one");
+        let again = open(&root.path().join("sink"), 100);
+        assert_eq!(take(&again).body, b"one", "it was not done");
         spool.done(number);
-        assert_eq!(spool.take().unwrap().1, b"two");
-        assert_eq!(spool.state(), (3, 0));
+        assert_eq!(take(&spool).body, b"two");
+        assert_eq!(spool.stats(), SpoolStats { bytes: 3, dropped: 0 });
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_read_stays_and_one_that_was_removed_is_counted() {
+        let root = tempfile::tempdir().unwrap();
+        let spool = open(root.path(), 100);
+        spool.put(b"first");
+        spool.put(b"second");
+        // A directory can be opened, but not be read.
+        let path = spool.path(0);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(spool.take().is_err());
+        assert_eq!(spool.stats(), SpoolStats { bytes: 11, dropped: 0 });
+        std::fs::remove_dir(&path).unwrap();
+        assert_eq!(take(&spool).body, b"second");
+        assert_eq!(spool.stats(), SpoolStats { bytes: 6, dropped: 1 });
+    }
+
+    #[test]
+    fn requests_of_another_protocol_are_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        open(root.path(), 100).put(b"for OTLP");
+        let other = Spool::open(root.path(), "pyroscope", 100).unwrap();
+        assert!(other.take().unwrap().is_none());
+        assert_eq!(other.stats(), SpoolStats { bytes: 0, dropped: 1 });
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn the_oldest_go_but_not_the_one_that_is_being_sent() {
         let root = tempfile::tempdir().unwrap();
-        let spool = Spool::open(root.path(), 30).unwrap();
+        let spool = open(root.path(), 30);
         (0..3u8).for_each(|n| spool.put(&[n; 10]));
-        let (first, _) = spool.take().unwrap();
+        let first = take(&spool).number;
         spool.put(&[3; 10]);
         spool.put(&[9; 31]);
-        assert_eq!(spool.state(), (30, 2));
+        assert_eq!(spool.stats(), SpoolStats { bytes: 30, dropped: 2 });
         spool.done(first);
         let left: Vec<u8> = std::iter::from_fn(|| {
-            let (number, request) = spool.take()?;
+            let SpooledRequest { number, body } = spool.take().unwrap()?;
             spool.done(number);
-            Some(request[0])
+            Some(body[0])
         })
         .collect();
         assert_eq!(left, [2, 3]);

@@ -14,11 +14,11 @@ pub(super) type CodeId = u32;
 const BYTES_OF_PAGE: usize = 96;
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct PageIndex {
     pages: HashMap<u64, Vec<CodeId>>,
 }
 
-impl Index {
+impl PageIndex {
     /// Adds code; `false`, and no change, if a page has too much code.
     pub(super) fn insert(&mut self, id: CodeId, range: &Range<u64>) -> bool {
         let full = |page: u64| self.pages.get(&page).is_some_and(|ids| ids.len() >= MAX_PER_PAGE);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn code_is_found_on_all_its_pages_until_it_is_removed() {
-        let mut index = Index::default();
+        let mut index = PageIndex::default();
         assert!(index.insert(1, &(0x1f00..0x3001)));
         assert!(index.insert(2, &(0x3001..0x3002)));
         assert_eq!(index.at(0x1000), [1]);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_page_has_so_much_and_empty_code_is_nowhere() {
-        let mut index = Index::default();
+        let mut index = PageIndex::default();
         assert!(index.insert(1, &(0x1000..0x1000)));
         assert_eq!((pages_of(&(0x1000..0x1000)), index.pages.len()), (0, 0));
         assert_eq!(

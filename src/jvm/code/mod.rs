@@ -18,5 +18,5 @@ pub use frames::{FrameKind, JavaFrame};
 pub use lease::{end, release};
 pub use methods::JavaMethod;
 pub use options::{CodeLimits, CodeOptions};
-pub use owners::{CodeFound, Miss};
-pub use timeline::{CodeFacts, CodeTimeline, Hold, Lookups, ReadFailure};
+pub use owners::{CodeFound, CodeMiss};
+pub use timeline::{CodeFacts, CodeLookup, CodeTimeline, ReadFailure, Validity};

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use jvm_symbols_log::{Code, Load, Method, Sink, Stub, Unload};
+use jvm_symbols_log::{Code, Load, Method, RecordVisitor, Stub, Unload};
 
 use super::frames::{Compiled, JavaFrame, Records};
-use super::index::{self, CodeId, Index};
+use super::index::{self, CodeId, PageIndex};
 use super::methods::LoggedMethods;
 use super::options::{CodeLimits, CodeOptions};
 use crate::jvm::vm::{StubBlob, StubBlobs};
@@ -16,7 +16,7 @@ use crate::sample::MonoNs;
 
 /// Why an address has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Miss {
+pub enum CodeMiss {
     /// The log has no code at the address.
     Never,
     /// Code at the address came or went around that time.
@@ -52,7 +52,7 @@ const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, CodeOwner)>();
 const ALIVE: u64 = u64::MAX;
 
 #[derive(Debug)]
-enum What {
+enum CodeKind {
     Method(Compiled),
     Stub(Arc<str>),
 }
@@ -64,10 +64,10 @@ pub(super) struct CodeOwner {
     from: u64,
     until: u64,
     /// When the JVM reported the code as it was installed; 0 if a replay reported it.
-    told: u64,
+    reported: u64,
     sequence: u64,
     replayed: bool,
-    what: What,
+    what: CodeKind,
 }
 
 impl CodeOwner {
@@ -76,7 +76,7 @@ impl CodeOwner {
     }
 
     fn is_stub(&self) -> bool {
-        matches!(self.what, What::Stub(_))
+        matches!(self.what, CodeKind::Stub(_))
     }
 
     /// The frames at `pc`, which lies within the code; `last` keeps the reader of the debug records that were read
@@ -88,10 +88,10 @@ impl CodeOwner {
         last: &mut Option<(&'o CodeOwner, Records<'o>)>,
     ) -> CodeFound {
         let compiled = match &self.what {
-            What::Stub(name) => {
+            CodeKind::Stub(name) => {
                 return CodeFound { frames: vec![JavaFrame::stub(name)], before_attach: false };
             }
-            What::Method(compiled) => compiled,
+            CodeKind::Method(compiled) => compiled,
         };
         let read = last.take().filter(|(owner, _)| std::ptr::eq(*owner, self));
         let (_, records) = last.insert(read.unwrap_or_else(|| (self, compiled.records(methods))));
@@ -101,8 +101,8 @@ impl CodeOwner {
 
     fn bytes(&self) -> usize {
         let own = match &self.what {
-            What::Method(compiled) => compiled.bytes(),
-            What::Stub(_) => 0,
+            CodeKind::Method(compiled) => compiled.bytes(),
+            CodeKind::Stub(_) => 0,
         };
         BYTES_OF_OWNER + own + index::bytes_of(&self.range)
     }
@@ -110,49 +110,49 @@ impl CodeOwner {
 
 /// The owner of an address at a time.
 #[derive(Debug)]
-pub(super) struct Held<'o> {
+pub(super) struct OwnerAtTime<'o> {
     owner: &'o CodeOwner,
     /// Code that replaced the owner, and may have been there already.
     rivals: Vec<&'o CodeOwner>,
 }
 
-impl Held<'_> {
+impl OwnerAtTime<'_> {
     /// The owner still exists.
     pub(super) fn is_alive(&self) -> bool {
         self.owner.until == ALIVE
     }
 
     /// The same owner, and as certain: the number of rivals only grows with time.
-    pub(super) fn is_same(&self, other: &Held<'_>) -> bool {
+    pub(super) fn is_same(&self, other: &OwnerAtTime<'_>) -> bool {
         std::ptr::eq(self.owner, other.owner) && self.rivals.len() == other.rivals.len()
     }
 }
 
 /// Looks up frames, one address after the other.
 #[derive(Debug)]
-pub(super) struct Answers<'o> {
+pub(super) struct FrameReader<'o> {
     methods: &'o LoggedMethods,
     /// The compiled method of the last lookup.
     last: Option<(&'o CodeOwner, Records<'o>)>,
 }
 
-impl<'o> Answers<'o> {
+impl<'o> FrameReader<'o> {
     /// The frames at `pc` that the owner and all rivals have in common.
-    pub(super) fn of(&mut self, held: &Held<'o>, pc: u64) -> Result<CodeFound, Miss> {
+    pub(super) fn of(&mut self, held: &OwnerAtTime<'o>, pc: u64) -> Result<CodeFound, CodeMiss> {
         let found = held.owner.found(pc, self.methods, &mut self.last);
         let common =
             |found: CodeFound, rival: &&'o CodeOwner| found.common(&rival.found(pc, self.methods, &mut None));
-        held.rivals.iter().try_fold(found, common).ok_or(Miss::Moved)
+        held.rivals.iter().try_fold(found, common).ok_or(CodeMiss::Moved)
     }
 }
 
 /// All code of a log, and the methods in it.
 #[derive(Debug)]
-pub(super) struct Owners {
+pub(super) struct CodeTable {
     options: CodeOptions,
     methods: LoggedMethods,
     owners: HashMap<CodeId, CodeOwner>,
-    index: Index,
+    index: PageIndex,
     next: CodeId,
     /// Code that ended, with its end: the candidates for pruning.
     ended: Vec<(u64, CodeId)>,
@@ -177,14 +177,14 @@ const MAX_RIVALS: usize = 4;
 /// Most unloads that are kept for a replay.
 const MAX_ORPHANS: usize = 64 << 10;
 
-impl Owners {
-    pub(super) fn new(options: CodeOptions) -> Owners {
+impl CodeTable {
+    pub(super) fn new(options: CodeOptions) -> CodeTable {
         let limits = &options.limits;
-        Owners {
+        CodeTable {
             options,
             methods: LoggedMethods::new(options.raw_names, limits.methods, limits.name_bytes),
             owners: HashMap::new(),
-            index: Index::default(),
+            index: PageIndex::default(),
             next: 0,
             ended: Vec::new(),
             orphans: HashMap::new(),
@@ -203,9 +203,9 @@ impl Owners {
     }
 
     /// The owner of `pc` at that time; a return address belongs to the call before it.
-    pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<Held<'_>, Miss> {
+    pub(super) fn at(&self, pc: u64, leaf: bool, at: MonoNs) -> Result<OwnerAtTime<'_>, CodeMiss> {
         // A call may be a method's last instruction.
-        let within = if leaf { pc } else { pc.checked_sub(1).ok_or(Miss::Never)? };
+        let within = if leaf { pc } else { pc.checked_sub(1).ok_or(CodeMiss::Never)? };
         let at = at.0.saturating_add_signed(self.options.clock_offset);
         let mut here: Vec<&CodeOwner> = self
             .index
@@ -215,22 +215,22 @@ impl Owners {
             .filter(|owner| owner.range.contains(&within))
             .collect();
         if here.is_empty() {
-            return Err(Miss::Never);
+            return Err(CodeMiss::Never);
         }
         // Stubs lie within stubs: the narrowest one is the owner.
         let owner = *here
             .iter()
             .filter(|owner| owner.from <= at && at < owner.until)
             .min_by_key(|owner| (owner.range.end - owner.range.start, u64::MAX - owner.sequence))
-            .ok_or(Miss::Moved)?;
+            .ok_or(CodeMiss::Moved)?;
         // The records of the owner's end and of its successor may both be late.
         let latest = at.saturating_add(self.options.slack);
-        here.retain(|other| owner.until <= latest && other.from >= owner.until && other.told <= latest);
-        if here.len() > MAX_RIVALS { Err(Miss::Moved) } else { Ok(Held { owner, rivals: here }) }
+        here.retain(|other| owner.until <= latest && other.from >= owner.until && other.reported <= latest);
+        if here.len() > MAX_RIVALS { Err(CodeMiss::Moved) } else { Ok(OwnerAtTime { owner, rivals: here }) }
     }
 
-    pub(super) fn answers(&self) -> Answers<'_> {
-        Answers { methods: &self.methods, last: None }
+    pub(super) fn answers(&self) -> FrameReader<'_> {
+        FrameReader { methods: &self.methods, last: None }
     }
 
     /// All known code, including freed code.
@@ -312,11 +312,11 @@ impl Owners {
     }
 
     /// Whether both are the same compiled method, or the same stub.
-    fn is_same(&self, a: &What, b: &What) -> bool {
+    fn is_same(&self, a: &CodeKind, b: &CodeKind) -> bool {
         let method = |compiled: &Compiled| self.methods.get(*compiled.methods.first()?);
         match (a, b) {
-            (What::Method(a), What::Method(b)) => method(a) == method(b),
-            (What::Stub(a), What::Stub(b)) => a == b,
+            (CodeKind::Method(a), CodeKind::Method(b)) => method(a) == method(b),
+            (CodeKind::Stub(a), CodeKind::Stub(b)) => a == b,
             _ => false,
         }
     }
@@ -349,15 +349,15 @@ impl Owners {
             return;
         }
         match self.methods.stub_name(name) {
-            Some(name) => self.install(code, What::Stub(name), ALIVE),
+            Some(name) => self.install(code, CodeKind::Stub(name), ALIVE),
             None => self.refused += 1,
         }
     }
 
     /// Inserts admitted code. Its time begins when the code that was there before ended.
-    fn install(&mut self, code: &Code, what: What, until: u64) {
+    fn install(&mut self, code: &Code, what: CodeKind, until: u64) {
         let range = code.start..code.end();
-        let stub = matches!(what, What::Stub(_));
+        let stub = matches!(what, CodeKind::Stub(_));
         let mut from = 0;
         let mut near = self.index.near(&range);
         self.looks += near.len();
@@ -379,9 +379,16 @@ impl Owners {
                 from = from.max(code.time);
             }
         }
-        let told = if code.replayed { 0 } else { code.time };
-        let owner =
-            CodeOwner { range, from, until, told, sequence: code.sequence, replayed: code.replayed, what };
+        let reported = if code.replayed { 0 } else { code.time };
+        let owner = CodeOwner {
+            range,
+            from,
+            until,
+            reported,
+            sequence: code.sequence,
+            replayed: code.replayed,
+            what,
+        };
         let id = self.next;
         if !self.index.insert(id, &owner.range) {
             self.refused += 1;
@@ -397,7 +404,7 @@ impl Owners {
     }
 }
 
-impl Sink for Owners {
+impl RecordVisitor for CodeTable {
     fn method(&mut self, offset: u64, method: &Method<'_>) {
         self.methods.add(offset, method);
     }
@@ -411,7 +418,7 @@ impl Sink for Owners {
         let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
         let methods = load.methods().map(|offset| self.methods.at(offset)).collect();
         let compiled = Compiled { methods, debug: load.debug().into() };
-        self.install(&load.code, What::Method(compiled), until.unwrap_or(ALIVE));
+        self.install(&load.code, CodeKind::Method(compiled), until.unwrap_or(ALIVE));
     }
 
     fn unload(&mut self, unload: &Unload) {

@@ -3,22 +3,22 @@
 use jvm_symbols_log::encode::code_flag;
 use jvm_symbols_log::header::{HEADER_LEN, MAGIC, at};
 use jvm_symbols_log::{
-    ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordType, Word, encode,
+    ClassName, HeaderFields, LoadHead, LogKind, Nodes, Out, PcEncoder, RecordHeader, RecordType, encode,
 };
 
-use super::{CodeLimits, CodeOptions, CodeTimeline, FrameKind, Hold, Miss};
+use super::{CodeLimits, CodeMiss, CodeOptions, CodeTimeline, FrameKind, Validity};
 use crate::sample::MonoNs;
 
 const SECOND: u64 = 1_000_000_000;
 const CODE: u64 = 0x7f00_0000_1000;
 
-struct Log {
+struct FakeLog {
     bytes: Vec<u8>,
     sequence: u64,
 }
 
-impl Log {
-    fn new() -> Log {
+impl FakeLog {
+    fn new() -> FakeLog {
         let mut page = [0; HEADER_LEN as usize];
         let fields = HeaderFields {
             kind: LogKind::Attach,
@@ -32,7 +32,7 @@ impl Log {
         };
         fields.fill(&mut page);
         page[..8].copy_from_slice(&MAGIC);
-        Log { bytes: page.to_vec(), sequence: 0 }
+        FakeLog { bytes: page.to_vec(), sequence: 0 }
     }
 
     fn append(&mut self, kind: RecordType, write: impl FnOnce(&mut Out<'_>)) -> u64 {
@@ -40,7 +40,7 @@ impl Log {
         let mut out = Out::new(&mut buffer);
         write(&mut out);
         let offset = self.bytes.len() as u64;
-        self.bytes.extend_from_slice(&Word::new(kind, out.len() as u32).to_bytes());
+        self.bytes.extend_from_slice(&RecordHeader::new(kind, out.len() as u32).to_bytes());
         self.bytes.extend_from_slice(out.written());
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         offset
@@ -98,18 +98,18 @@ impl Log {
 }
 
 /// The compiled method's name at an address and a time.
-fn root(timeline: &CodeTimeline, pc: u64, tenths: u64) -> Result<String, Miss> {
+fn root(timeline: &CodeTimeline, pc: u64, tenths: u64) -> Result<String, CodeMiss> {
     let found = timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10))?;
     Ok(found.frames.last().unwrap().name.to_string())
 }
 
-fn ok(name: &str) -> Result<String, Miss> {
+fn ok(name: &str) -> Result<String, CodeMiss> {
     Ok(name.to_owned())
 }
 
 #[test]
 fn what_was_asked_before_changes_no_answer() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));
     log.load(2, false, CODE, 0x40, outer, inner);
     log.load(2, false, CODE + 0x40, 0x40, inner, outer);
@@ -127,7 +127,7 @@ fn what_was_asked_before_changes_no_answer() {
 
 #[test]
 fn an_address_belongs_to_the_record_at_or_above_it() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (outer, inner) = (log.method("outer"), log.method("inner"));
     log.load(2, false, CODE, 0x40, outer, inner);
     let timeline = log.timeline();
@@ -149,50 +149,50 @@ fn an_address_belongs_to_the_record_at_or_above_it() {
     assert_eq!(see(0x21, true), [outer(20, Some(9))]);
     assert_eq!(see(0x31, true), [outer(0, None)], "above the last record only the method is known");
     assert_eq!(see(0x40, false), [outer(0, None)], "a call at the very end");
-    assert_eq!(timeline.lookup(CODE + 0x40, true, MonoNs(3 * SECOND)), Err(Miss::Never));
-    assert_eq!(timeline.lookup(CODE, false, MonoNs(3 * SECOND)), Err(Miss::Never));
+    assert_eq!(timeline.lookup(CODE + 0x40, true, MonoNs(3 * SECOND)), Err(CodeMiss::Never));
+    assert_eq!(timeline.lookup(CODE, false, MonoNs(3 * SECOND)), Err(CodeMiss::Never));
 }
 
 #[test]
 fn an_address_has_one_owner_after_the_other() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(2, false, CODE, 0x40, first, first);
     log.unload(5, CODE);
     log.load(5, false, CODE - 0x10, 0x40, second, second);
     let timeline = log.timeline();
-    assert_eq!(root(&timeline, CODE, 10), ok("a.B.first"), "told late: owned from the start");
+    assert_eq!(root(&timeline, CODE, 10), ok("a.B.first"), "reported late: owned from the start");
     assert_eq!(root(&timeline, CODE, 40), ok("a.B.first"));
-    assert_eq!(root(&timeline, CODE, 47), Err(Miss::Moved), "the unload was told late, perhaps");
+    assert_eq!(root(&timeline, CODE, 47), Err(CodeMiss::Moved), "the unload may be reported late");
     assert_eq!(root(&timeline, CODE, 51), ok("a.B.second"), "from the logged end of the one before");
     assert_eq!(root(&timeline, CODE, 90), ok("a.B.second"));
-    assert_eq!(root(&timeline, CODE + 0x30, 49), ok("a.B.first"), "nobody came after it here");
-    assert_eq!(root(&timeline, CODE + 0x30, 60), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE + 0x30, 49), ok("a.B.first"), "no other code came here");
+    assert_eq!(root(&timeline, CODE + 0x30, 60), Err(CodeMiss::Moved));
 }
 
 #[test]
 fn what_came_much_later_was_not_there_yet() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(2, false, CODE, 0x40, first, first);
     log.unload(5, CODE);
     log.load(6, false, CODE, 0x40, second, second);
     let timeline = log.timeline();
-    assert_eq!(root(&timeline, CODE, 49), ok("a.B.first"), "both are told late by the same at most");
+    assert_eq!(root(&timeline, CODE, 49), ok("a.B.first"), "both are at most equally late");
     assert_eq!(root(&timeline, CODE, 54), ok("a.B.second"));
 }
 
 /// A class of the same name often gets the freed place at once.
 #[test]
-fn what_is_true_of_both_is_told_if_either_may_have_run() {
-    let mut log = Log::new();
+fn common_frames_are_returned_if_either_method_may_have_run() {
+    let mut log = FakeLog::new();
     let (outer, inner, other) = (log.method("outer"), log.method("inner"), log.method("other"));
     let again = log.method("outer");
     log.load(2, false, CODE, 0x40, outer, inner);
     log.unload(5, CODE);
     log.load(5, false, CODE - 0x10, 0x40, again, other);
     let timeline = log.timeline();
-    let see = |pc: u64, tenths: u64| -> Result<Vec<(String, u32, Option<u32>)>, Miss> {
+    let see = |pc: u64, tenths: u64| -> Result<Vec<(String, u32, Option<u32>)>, CodeMiss> {
         let found = timeline.lookup(CODE + pc, true, MonoNs(tenths * SECOND / 10))?;
         Ok(found.frames.iter().map(|f| (f.name.to_string(), f.line, f.bci)).collect())
     };
@@ -200,7 +200,7 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     assert_eq!(see(0x20 + 1, 44), outer(20, Some(9)), "it is sure");
     assert_eq!(see(0x20 + 1, 49), outer(0, None), "above the other's last record");
     assert_eq!(see(0x00, 49), outer(10, Some(1)));
-    assert_eq!(see(0x10, 49), Err(Miss::Moved), "the other had inlined something there");
+    assert_eq!(see(0x10, 49), Err(CodeMiss::Moved), "the other had inlined something there");
     assert_eq!(see(0x20 + 1, 50), outer(0, None), "it is sure, the other");
     let hold = |from, to| {
         let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
@@ -209,25 +209,25 @@ fn what_is_true_of_both_is_told_if_either_may_have_run() {
     };
     assert_eq!(
         [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
-        [Some(Hold::Ends), Some(Hold::Ends), None, Some(Hold::Ends), None, Some(Hold::Lasts)]
+        [Some(Validity::Ends), Some(Validity::Ends), None, Some(Validity::Ends), None, Some(Validity::Lasts)]
     );
 }
 
 #[test]
 fn code_over_code_ends_what_was_there() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(2, false, CODE, 0x40, first, first);
     log.load(5, false, CODE, 0x40, second, second);
     let timeline = log.timeline();
     assert_eq!(root(&timeline, CODE, 30), ok("a.B.first"));
-    assert_eq!(root(&timeline, CODE, 49), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE, 49), Err(CodeMiss::Moved));
     assert_eq!(root(&timeline, CODE, 50), ok("a.B.second"));
 }
 
 #[test]
 fn what_happened_wins_over_what_is_replayed() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let (first, second) = (log.method("first"), log.method("second"));
     log.load(3, false, CODE, 0x40, second, second);
     log.load(4, true, CODE, 0x40, first, first);
@@ -242,7 +242,7 @@ fn what_happened_wins_over_what_is_replayed() {
     assert!(timeline.facts().replayed);
     assert_eq!(root(&timeline, CODE, 100), ok("a.B.second"));
     assert_eq!(root(&timeline, CODE + 0x1000, 40), ok("a.B.first"));
-    assert_eq!(root(&timeline, CODE + 0x1000, 60), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE + 0x1000, 60), Err(CodeMiss::Moved));
     assert_eq!(root(&timeline, CODE + 0x2000, 20), ok("a.B.first"));
     let before = |pc, tenths| timeline.lookup(pc, true, MonoNs(tenths * SECOND / 10)).unwrap().before_attach;
     assert!(before(CODE + 0x1000, 40) && !before(CODE, 100) && !before(CODE + 0x2000, 20));
@@ -250,7 +250,7 @@ fn what_happened_wins_over_what_is_replayed() {
 
 #[test]
 fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let method = log.method("run");
     log.stub(CODE, 0x4000, "StubRoutines");
     log.stub(CODE + 0x100, 0x20, "arraycopy");
@@ -265,7 +265,7 @@ fn of_stubs_the_narrowest_is_meant_and_methods_replace_them() {
 
 #[test]
 fn clocks_differ_by_the_offset_of_the_time_namespace() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let method = log.method("run");
     log.load(2, false, CODE, 0x40, method, method);
     log.unload(5, CODE);
@@ -273,13 +273,13 @@ fn clocks_differ_by_the_offset_of_the_time_namespace() {
         CodeTimeline::new(CodeOptions { clock_offset: -(SECOND as i64), ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
     assert_eq!(root(&timeline, CODE, 55), ok("a.B.run"), "4.5 s in the JVM");
-    assert_eq!(root(&timeline, CODE, 65), Err(Miss::Moved));
+    assert_eq!(root(&timeline, CODE, 65), Err(CodeMiss::Moved));
 }
 
 #[test]
-fn intrinsics_of_method_handles_have_nobodys_name() {
-    let mut log = Log::new();
-    for (class, name, told) in [
+fn method_handle_intrinsics_have_no_wrong_name() {
+    let mut log = FakeLog::new();
+    for (class, name, shown) in [
         (
             &b"Ljava/lang/invoke/MethodHandle;"[..],
             "linkToStatic",
@@ -291,25 +291,25 @@ fn intrinsics_of_method_handles_have_nobodys_name() {
     ] {
         let method = log.method_of(class, name);
         log.load(2, false, CODE, 0x40, method, method);
-        assert_eq!(root(&log.timeline(), CODE, 30), ok(told));
+        assert_eq!(root(&log.timeline(), CODE, 30), ok(shown));
     }
 }
 
 #[test]
 fn what_is_missing_is_said() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     log.load(2, false, CODE, 0x40, 8 * 999, 8 * 999);
     let mut timeline = log.timeline();
     let frames = timeline.lookup(CODE, true, MonoNs(3 * SECOND)).unwrap().frames;
     assert_eq!((frames[0].kind, &*frames[0].name), (FrameKind::Unnamed, ""));
-    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Never));
+    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(CodeMiss::Never));
     log.bytes[at::DROPPED as usize] = 1;
     timeline.read(&log.bytes).unwrap();
-    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(Miss::Cut));
+    assert_eq!(timeline.lookup(1, true, MonoNs(0)), Err(CodeMiss::Cut));
 }
 
 /// Memory of a timeline with these limits for names or code, and the number of refused records.
-fn kept(log: &Log, limits: CodeLimits) -> (usize, u64) {
+fn kept(log: &FakeLog, limits: CodeLimits) -> (usize, u64) {
     let mut timeline = CodeTimeline::new(CodeOptions { limits, ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();
     assert!(timeline.facts().is_cut() || timeline.facts().refused == 0);
@@ -318,7 +318,7 @@ fn kept(log: &Log, limits: CodeLimits) -> (usize, u64) {
 
 #[test]
 fn stubs_that_are_refused_leave_no_names() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     for n in 0..1000 {
         log.stub(CODE + 0x1000 * n, 0x20, &format!("{n:01000}"));
     }
@@ -332,7 +332,7 @@ fn stubs_that_are_refused_leave_no_names() {
 
 #[test]
 fn long_code_takes_memory_for_each_of_its_pages() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let method = log.method("run");
     for n in 0..1000 {
         log.load(2, false, CODE + 0x100_0000 * n, 0x100_0000, method, method);
@@ -344,7 +344,7 @@ fn long_code_takes_memory_for_each_of_its_pages() {
 
 #[test]
 fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let method = log.method("run");
     for n in 0..100 {
         log.load(2 + n, false, CODE, 0x10_0000, method, method);
@@ -367,7 +367,7 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
 
 #[test]
 fn code_that_is_long_gone_is_forgotten() {
-    let mut log = Log::new();
+    let mut log = FakeLog::new();
     let method = log.method("run");
     for second in 2..1000 {
         log.load(second, false, CODE, 0x40, method, method);

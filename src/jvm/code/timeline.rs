@@ -7,13 +7,13 @@ use jvm_symbols_log::header::flag;
 use jvm_symbols_log::{BadHeader, Counts, End, Header, LogKind, ReadAt, Reader};
 
 use super::options::CodeOptions;
-use super::owners::{Answers, CodeFound, Held, Miss, Owners};
+use super::owners::{CodeFound, CodeMiss, CodeTable, FrameReader, OwnerAtTime};
 use crate::jvm::vm::StubBlobs;
 use crate::sample::MonoNs;
 
 /// How long a lookup's result is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hold {
+pub enum Validity {
     /// Only for the requested time; later the result differs.
     Ends,
     /// Until [`CodeTimeline::take_changed`] returns the address.
@@ -83,7 +83,7 @@ impl std::error::Error for ReadFailure {}
 #[derive(Debug)]
 pub struct CodeTimeline {
     reader: Option<Reader>,
-    owners: Owners,
+    owners: CodeTable,
     facts: CodeFacts,
 }
 
@@ -91,7 +91,7 @@ impl CodeTimeline {
     /// A timeline without code.
     #[must_use]
     pub fn new(options: CodeOptions) -> CodeTimeline {
-        CodeTimeline { reader: None, owners: Owners::new(options), facts: CodeFacts::default() }
+        CodeTimeline { reader: None, owners: CodeTable::new(options), facts: CodeFacts::default() }
     }
 
     /// Adds stubs and adapters that the log does not contain, as if they existed from the start.
@@ -142,35 +142,35 @@ impl CodeTimeline {
         self.owners.take_changed()
     }
 
-    /// Looks up one address, as [`Lookups::lookup`] does.
+    /// Looks up one address, as [`CodeLookup::lookup`] does.
     ///
     /// # Errors
-    /// [`Miss`] if the address has no name.
-    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
+    /// [`CodeMiss`] if the address has no name.
+    pub fn lookup(&self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, CodeMiss> {
         self.lookups().lookup(pc, is_leaf_pc, at)
     }
 
     /// A reader for many addresses: in ascending order, those of one method cost little more than the last of them.
     #[must_use]
-    pub fn lookups(&self) -> Lookups<'_> {
-        Lookups { timeline: self, answers: self.owners.answers() }
+    pub fn lookups(&self) -> CodeLookup<'_> {
+        CodeLookup { timeline: self, answers: self.owners.answers() }
     }
 }
 
 /// Looks up addresses one after the other.
 #[derive(Debug)]
-pub struct Lookups<'a> {
+pub struct CodeLookup<'a> {
     timeline: &'a CodeTimeline,
-    answers: Answers<'a>,
+    answers: FrameReader<'a>,
 }
 
-impl<'a> Lookups<'a> {
+impl<'a> CodeLookup<'a> {
     /// The code at `pc` at time `at` of the host's clock. `is_leaf_pc`: the instruction at `pc` was about to run;
     /// otherwise `pc` is the return address of a call.
     ///
     /// # Errors
-    /// [`Miss`] if the address has no name.
-    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, Miss> {
+    /// [`CodeMiss`] if the address has no name.
+    pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, CodeMiss> {
         self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
@@ -178,36 +178,36 @@ impl<'a> Lookups<'a> {
     /// equal `from`.
     ///
     /// # Errors
-    /// The inner result is a [`Miss`] if the address has no name.
+    /// The inner result is a [`CodeMiss`] if the address has no name.
     pub fn lookup_until(
         &mut self,
         pc: u64,
         is_leaf_pc: bool,
         from: MonoNs,
         to: MonoNs,
-    ) -> Option<(Hold, Result<CodeFound, Miss>)> {
+    ) -> Option<(Validity, Result<CodeFound, CodeMiss>)> {
         let owners = &self.timeline.owners;
         let first = owners.at(pc, is_leaf_pc, from);
         let last = (from != to).then(|| owners.at(pc, is_leaf_pc, to));
         let hold = match (&first, last.as_ref().unwrap_or(&first)) {
             (Ok(first), Ok(last)) if first.is_same(last) => {
                 if last.is_alive() {
-                    Hold::Lasts
+                    Validity::Lasts
                 } else {
-                    Hold::Ends
+                    Validity::Ends
                 }
             }
-            (Err(Miss::Never), Err(Miss::Never)) => Hold::Lasts,
-            _ if from == to => Hold::Ends,
+            (Err(CodeMiss::Never), Err(CodeMiss::Never)) => Validity::Lasts,
+            _ if from == to => Validity::Ends,
             _ => return None,
         };
         Some((hold, self.found(pc, first)))
     }
 
-    fn found(&mut self, pc: u64, held: Result<Held<'a>, Miss>) -> Result<CodeFound, Miss> {
+    fn found(&mut self, pc: u64, held: Result<OwnerAtTime<'a>, CodeMiss>) -> Result<CodeFound, CodeMiss> {
         match held {
             Ok(held) => self.answers.of(&held, pc),
-            Err(Miss::Never) if self.timeline.facts.is_cut() => Err(Miss::Cut),
+            Err(CodeMiss::Never) if self.timeline.facts.is_cut() => Err(CodeMiss::Cut),
             Err(miss) => Err(miss),
         }
     }

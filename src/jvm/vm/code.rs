@@ -12,18 +12,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::blob::{BlobKind, CodeBlob, Identity};
+use super::blob::{BlobIdentity, BlobKind, CodeBlob};
 use super::bounded_memory::BoundedMemory;
-use super::debug_info::{DebugInfo, Spot};
+use super::debug_info::{DebugInfo, MethodBci};
 use super::heaps::CodeHeaps;
-use super::interpreted::{ClassQuery, Interpreted, MethodQuery};
+use super::interpreted::{ClassQuery, InterpretedMethods, MethodQuery};
 use super::layout::VmLayout;
 use super::lock_classes::LockClasses;
 use super::lock_owners;
 use super::methods::MethodReader;
 use super::miss::VmMiss;
 use super::thread_names::ThreadNames;
-use super::unloads::Unloads;
+use super::unloads::UnloadCounter;
 use crate::jvm::code::{FrameKind, JavaFrame, JavaMethod};
 use crate::jvm::memory::Memory;
 use crate::jvm::{names, stub_names};
@@ -82,8 +82,8 @@ pub struct VmAnswer {
 
 /// A blob that is checked.
 #[derive(Clone, Debug)]
-struct Known {
-    identity: Identity,
+struct CheckedBlob {
+    identity: BlobIdentity,
     range: Range<u64>,
     /// Since when the blob is known to be there.
     since: MonoNs,
@@ -103,11 +103,11 @@ pub struct VmCode<M> {
     fresh: bool,
     /// When the last check was.
     checked: MonoNs,
-    interpreted: Interpreted,
+    interpreted: InterpretedMethods,
     thread_names: ThreadNames,
     lock_classes: LockClasses,
-    unloads: Option<Unloads>,
-    known: HashMap<u64, Known>,
+    unloads: Option<UnloadCounter>,
+    known: HashMap<u64, CheckedBlob>,
     /// Ranges of code that is gone, and when a check saw that.
     gone: Vec<(Range<u64>, MonoNs)>,
     went: u64,
@@ -120,7 +120,7 @@ impl<M: Memory> VmCode<M> {
     pub fn new(memory: M, layout: VmLayout, raw: bool) -> VmCode<M> {
         let memory = BoundedMemory::new(memory);
         let (known, gone) = (HashMap::new(), Vec::new());
-        let (interpreted, unloads) = (Interpreted::new(&layout.classes), layout.classes.unloads);
+        let (interpreted, unloads) = (InterpretedMethods::new(&layout.classes), layout.classes.unloads);
         let (heaps, checked, fresh, went) = (None, MonoNs::default(), false, 0);
         let (thread_names, lock_classes) = (ThreadNames::default(), LockClasses::default());
         VmCode {
@@ -153,7 +153,7 @@ impl<M: Memory> VmCode<M> {
         self.checked = now;
         self.interpreted.check(&self.memory);
         self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
-        if self.heaps.is_none() || self.memory.word(self.layout.heaps.at).is_err() {
+        if self.heaps.is_none() || self.memory.word(self.layout.heaps.address).is_err() {
             self.read_heaps();
         } else {
             self.fresh = false;
@@ -307,7 +307,8 @@ impl<M: Memory> VmCode<M> {
     fn know(&mut self, blob: &CodeBlob, since: MonoNs) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {
-            let known = Known { identity: blob.identity, range: blob.range(), since, asked: self.checked };
+            let known =
+                CheckedBlob { identity: blob.identity, range: blob.range(), since, asked: self.checked };
             self.known.insert(blob.start, known);
         }
         room
@@ -347,7 +348,7 @@ impl<M: Memory> VmCode<M> {
             return Ok(vec![frame]);
         };
         let outermost = chain.len().saturating_sub(1);
-        let frame = |(depth, spot): (usize, &Spot)| {
+        let frame = |(depth, spot): (usize, &MethodBci)| {
             let kind = if depth == outermost { FrameKind::Compiled } else { FrameKind::Inlined };
             let method = self.method(spot.method, methods)?;
             Ok(JavaFrame::of(kind, Some(&method), u32::try_from(spot.bci).ok()))
@@ -374,7 +375,7 @@ impl<M: Memory> VmCode<M> {
 #[cfg(test)]
 mod tests {
     use super::super::made::{BASE, FakeMemory, layout};
-    use super::super::unloads::Unloads;
+    use super::super::unloads::UnloadCounter;
     use super::*;
 
     /// Wherever the limit ends, the memory was not read: nothing shows that the code has moved.
@@ -385,7 +386,7 @@ mod tests {
         let method = bytes.java(0, "m");
         let pc = bytes.method(0, 7, method, method);
         let mut layout = layout();
-        layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+        layout.classes.unloads = Some(UnloadCounter::read(&&bytes, BASE + UNLOADED).unwrap());
         let mut whole = 0;
         for limit in (0..32_768).step_by(64) {
             let mut code = VmCode::new(&bytes, layout.clone(), false);

@@ -4,14 +4,15 @@
 //! JDK.
 
 use super::layout::{
-    BlobOffsets, Classes, FrameOffsets, Graph, HeapOffsets, MethodOffsets, Nmethods, Parts, VmLayout,
+    BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, LoaderGraphOffsets,
+    MethodOffsets, NmethodOffsets, VmLayout,
 };
 use super::loaders::ClassLinks;
 use super::locks;
 use super::tables::FieldTables;
-use super::unloads::{PerfData, Unloads};
-use super::{lock_owners, thread_names};
-use crate::jvm::memory::{Memory, Nonsense};
+use super::unloads::{PerfData, UnloadCounter};
+use super::{collections, lock_owners, thread_names};
+use crate::jvm::memory::{InvalidMemory, Memory};
 use crate::jvm::version::JavaVersion;
 use crate::jvm::vm_structs::{Field, VmStructs};
 use crate::text::clean;
@@ -109,15 +110,15 @@ const NULL_FREE_SINCE: u32 = 20;
 
 impl VmLayout {
     /// `base` is where `libjvm.so` is mapped.
-    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, Nonsense> {
+    pub(in crate::jvm) fn read<M: Memory>(memory: &M, base: u64) -> Result<VmLayout, InvalidMemory> {
         let tables = FieldTables(VmStructs::read(
             memory,
             base,
-            &[FIELDS, thread_names::FIELDS, locks::FIELDS, lock_owners::FIELDS],
+            &[FIELDS, collections::FIELDS, thread_names::FIELDS, locks::FIELDS, lock_owners::FIELDS],
             TYPES,
         )?);
         let release = memory.word(tables.address("Abstract_VM_Version", "_s_vm_release")?)?;
-        let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(Nonsense)?;
+        let version = JavaVersion::parse(&clean(&memory.string(release)?, 80)).ok_or(InvalidMemory)?;
         let call_stub = tables.address("StubRoutines", "_call_stub_return_address");
         let method = methods(&tables)?;
         let classes = classes(memory, &tables, &method, version.feature);
@@ -141,13 +142,13 @@ impl VmLayout {
     }
 }
 
-fn heaps(tables: &FieldTables) -> Result<HeapOffsets, Nonsense> {
-    let (at, array) = match tables.address("CodeCache", "_heaps") {
-        Ok(at) => {
+fn heaps(tables: &FieldTables) -> Result<HeapOffsets, InvalidMemory> {
+    let (address, array) = match tables.address("CodeCache", "_heaps") {
+        Ok(address) => {
             let length = tables.first(&[("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")])?;
-            (at, Some((length, tables.offset("GrowableArray<int>", "_data")?)))
+            (address, Some((length, tables.offset("GrowableArray<int>", "_data")?)))
         }
-        Err(Nonsense) => (tables.address("CodeCache", "_heap")?, None),
+        Err(InvalidMemory) => (tables.address("CodeCache", "_heap")?, None),
     };
     let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
     let space = |name| tables.offset("CodeHeap", name).map(|space| (space + low, space + high));
@@ -155,7 +156,7 @@ fn heaps(tables: &FieldTables) -> Result<HeapOffsets, Nonsense> {
     let (length, used) =
         (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);
     Ok(HeapOffsets {
-        at,
+        address,
         array,
         memory: space("_memory")?,
         memory_limit: tables.offset("CodeHeap", "_memory")?
@@ -166,15 +167,20 @@ fn heaps(tables: &FieldTables) -> Result<HeapOffsets, Nonsense> {
         block_used: block + used,
         block_length: block + length,
         // One field follows the other (memory/heap.hpp).
-        block_length_is_half: used.checked_sub(length).ok_or(Nonsense)? < 8,
+        block_length_is_half: used.checked_sub(length).ok_or(InvalidMemory)? < 8,
     })
 }
 
-fn classes<M: Memory>(memory: &M, tables: &FieldTables, methods: &MethodOffsets, feature: u32) -> Classes {
+fn classes<M: Memory>(
+    memory: &M,
+    tables: &FieldTables,
+    methods: &MethodOffsets,
+    feature: u32,
+) -> ClassUnloadLayout {
     let entry = |name| tables.offset("PerfDataEntry", name);
     let head = |name| tables.offset("PerfDataPrologue", name);
     let perf_data = || {
-        Ok::<_, Nonsense>(PerfData {
+        Ok::<_, InvalidMemory>(PerfData {
             start: tables.address("PerfMemory", "_start")?,
             first: head("entry_offset")?,
             count: head("num_entries")?,
@@ -183,18 +189,18 @@ fn classes<M: Memory>(memory: &M, tables: &FieldTables, methods: &MethodOffsets,
             value: entry("data_offset")?,
         })
     };
-    let unloads = perf_data().and_then(|layout| Unloads::find(memory, &layout));
+    let unloads = perf_data().and_then(|layout| UnloadCounter::find(memory, &layout));
     let links = class_links(tables).ok();
     let graph = graph(tables, feature).ok();
     let permanent = links.zip(graph).map(|(links, graph)| graph.permanent(memory, &links, methods));
-    Classes { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
+    ClassUnloadLayout { unloads: unloads.ok(), links, graph, permanent: permanent.unwrap_or_default() }
 }
 
-fn class_links(tables: &FieldTables) -> Result<ClassLinks, Nonsense> {
+fn class_links(tables: &FieldTables) -> Result<ClassLinks, InvalidMemory> {
     let loader = tables.first(&[("Klass", "_class_loader_data"), ("InstanceKlass", "_class_loader_data")])?;
     // JDK 8 does not list two of the fields. Their places are those in klass.hpp and classLoaderData.hpp: the link is
     // before the loader's data, and the first class four words before the next loader.
-    let before = |place: u64, words: u64| place.checked_sub(words * 8).ok_or(Nonsense);
+    let before = |place: u64, words: u64| place.checked_sub(words * 8).ok_or(InvalidMemory);
     let next = tables.offset("Klass", "_next_link").or_else(|_| before(loader, 1))?;
     let first = tables
         .offset("ClassLoaderData", "_klasses")
@@ -202,12 +208,12 @@ fn class_links(tables: &FieldTables) -> Result<ClassLinks, Nonsense> {
     Ok(ClassLinks { loader, first, next, kind: tables.offset("Klass", "_layout_helper")? })
 }
 
-fn graph(tables: &FieldTables, feature: u32) -> Result<Graph, Nonsense> {
+fn graph(tables: &FieldTables, feature: u32) -> Result<LoaderGraphOffsets, InvalidMemory> {
     let system = || {
         let system = tables.address("SystemDictionary", "_java_system_loader");
         Some((system.ok()?, tables.offset("ClassLoaderData", "_class_loader").ok()?))
     };
-    Ok(Graph {
+    Ok(LoaderGraphOffsets {
         head: tables.address("ClassLoaderDataGraph", "_head")?,
         next: tables.offset("ClassLoaderData", "_next")?,
         object: tables.first_address(&OBJECT_CLASS)?,
@@ -216,7 +222,7 @@ fn graph(tables: &FieldTables, feature: u32) -> Result<Graph, Nonsense> {
     })
 }
 
-fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, Nonsense> {
+fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, InvalidMemory> {
     let complete = tables.offset("CodeBlob", "_frame_complete_offset")?;
     Ok(FrameOffsets {
         size: tables.offset("CodeBlob", "_frame_size")?,
@@ -230,10 +236,10 @@ fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, Nonsen
     })
 }
 
-fn nmethods(tables: &FieldTables) -> Result<Nmethods, Nonsense> {
+fn nmethods(tables: &FieldTables) -> Result<NmethodOffsets, InvalidMemory> {
     let own = |name| tables.offset("nmethod", name);
     let parts = match own("_immutable_data") {
-        Ok(immutable) => Parts::Outside {
+        Ok(immutable) => DebugDataOffsets::Outside {
             immutable,
             immutable_size: own("_immutable_data_size")?,
             records: own("_scopes_pcs_offset")?,
@@ -242,7 +248,7 @@ fn nmethods(tables: &FieldTables) -> Result<Nmethods, Nonsense> {
             mutable_size: tables.offset("CodeBlob", "_mutable_data_size")?,
             relocation_size: tables.offset("CodeBlob", "_relocation_size")?,
         },
-        Err(Nonsense) => Parts::Inside {
+        Err(InvalidMemory) => DebugDataOffsets::Inside {
             metadata: own("_metadata_offset")?,
             scopes: tables
                 .place(("CompiledMethod", "_scopes_data_begin"), ("nmethod", "_scopes_data_offset"))?,
@@ -250,7 +256,7 @@ fn nmethods(tables: &FieldTables) -> Result<Nmethods, Nonsense> {
             dependencies: own("_dependencies_offset")?,
         },
     };
-    Ok(Nmethods {
+    Ok(NmethodOffsets {
         size: tables.size("nmethod")?,
         method: tables.first(&[("nmethod", "_method"), ("CompiledMethod", "_method")])?,
         compile_id: own("_compile_id")?,
@@ -261,7 +267,7 @@ fn nmethods(tables: &FieldTables) -> Result<Nmethods, Nonsense> {
     })
 }
 
-fn methods(tables: &FieldTables) -> Result<MethodOffsets, Nonsense> {
+fn methods(tables: &FieldTables) -> Result<MethodOffsets, InvalidMemory> {
     let constant = |name| tables.offset("ConstMethod", name);
     let pool = |name| tables.offset("ConstantPool", name);
     Ok(MethodOffsets {

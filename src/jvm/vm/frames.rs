@@ -1,9 +1,9 @@
 //! How to unwind a JVM's generated code: where the code is, and where its frame sizes are.
 
-use super::heaps::{Heap, each};
+use super::heaps::{Heap, read_heaps};
 use super::layout::{BlobPlace, VmLayout};
 use super::stubs::stubs_of;
-use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
+use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, CodeSpan, MAX_HEAPS, MAX_STUBS};
 use crate::unwind::{BlockFields, CodeHeap, HotSpot};
 
@@ -16,16 +16,15 @@ const MAX_HEAP: u64 = 2 << 30;
 const MAX_INTERPRETER: u64 = 4 << 20;
 
 /// Reads the unwind description without what depends on flags, which the caller knows: `frame_pointers` and `locks`. A
-/// JVM that cannot run Java yet gives [`Nonsense`]; so do machines whose frames the unwinder does not know
+/// JVM that cannot run Java yet gives [`InvalidMemory`]; so do machines whose frames the unwinder does not know
 /// (`bpf/step_hotspot.h`).
-pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, Nonsense> {
+pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, InvalidMemory> {
     if !cfg!(target_arch = "x86_64") {
-        return Err(Nonsense);
+        return Err(InvalidMemory);
     }
-    let call_stub = layout.call_stub_return.ok_or(Nonsense)?;
-    let heaps: Vec<Heap> = each(memory, &layout.heaps)?.into_iter().flatten().collect();
-    let of_stubs =
-        heaps.iter().find(|heap| (heap.memory.0..heap.memory.1).contains(&call_stub)).ok_or(Nonsense)?;
+    let call_stub = layout.call_stub_return.ok_or(InvalidMemory)?;
+    let heaps: Vec<Heap> = read_heaps(memory, &layout.heaps)?.into_iter().flatten().collect();
+    let of_stubs = heaps.iter().find(|heap| heap.memory.contains(&call_stub)).ok_or(InvalidMemory)?;
     let mut stubs = stubs_of(memory, layout, of_stubs);
     stubs.retain(|(name, _)| name.starts_with(STUBS));
     let continuation = stubs.iter().find(|(name, _)| name.contains(CONTINUATION)).map(|(_, span)| *span);
@@ -33,7 +32,7 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
     let known = heaps
         .iter()
         .filter(|heap| heap.segment_log2 == segment_log2)
-        .map(|heap| CodeHeap { span: (heap.memory.0, heap.limit), segment_map: heap.segment_map.0 });
+        .map(|heap| CodeHeap { span: (heap.memory.start, heap.limit), segment_map: heap.segment_map.start });
     let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.1.saturating_sub(heap.span.0)));
     Ok(HotSpot {
         interpreter: interpreter(memory, layout)?,
@@ -48,27 +47,28 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
     })
 }
 
-fn interpreter<M: Memory>(memory: &M, layout: &VmLayout) -> Result<CodeSpan, Nonsense> {
+fn interpreter<M: Memory>(memory: &M, layout: &VmLayout) -> Result<CodeSpan, InvalidMemory> {
     let frames = &layout.frames;
     let queue = memory.word(frames.interpreter)?;
     let size = frames.interpreter_code.max(frames.interpreter_length) + 8;
-    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| InvalidMemory)?];
     memory.read_all(queue, &mut bytes)?;
     let start = word_in(&bytes, frames.interpreter_code)?;
     let length = u64::from(half_in(&bytes, frames.interpreter_length)?);
     let sensible = start != 0 && (1..=MAX_INTERPRETER).contains(&length);
-    let end = start.checked_add(length).filter(|_| sensible).ok_or(Nonsense)?;
+    let end = start.checked_add(length).filter(|_| sensible).ok_or(InvalidMemory)?;
     Ok((start, end))
 }
 
-fn block(layout: &VmLayout) -> Result<BlockFields, Nonsense> {
+fn block(layout: &VmLayout) -> Result<BlockFields, InvalidMemory> {
     let blob = layout.heaps.block_size;
     let (code, code_is_offset) = match layout.blob.code {
         BlobPlace::Offset(field) => (field, true),
         BlobPlace::Address(field) => (field, false),
     };
     // The whole field must be in the bytes that the unwinder reads.
-    let field = |offset: u64| u32::try_from(offset).ok().filter(|at| *at <= BLOB_BYTES - 8).ok_or(Nonsense);
+    let field =
+        |offset: u64| u32::try_from(offset).ok().filter(|at| *at <= BLOB_BYTES - 8).ok_or(InvalidMemory);
     Ok(BlockFields {
         used: field(layout.heaps.block_used)?,
         blob: field(blob)?,
@@ -122,7 +122,7 @@ mod tests {
         for (what, lie) in lies {
             let (memory, mut layout) = jvm();
             lie(&memory, &mut layout);
-            assert_eq!(hotspot(&&memory, &layout).err(), Some(Nonsense), "{what}");
+            assert_eq!(hotspot(&&memory, &layout).err(), Some(InvalidMemory), "{what}");
         }
     }
 }

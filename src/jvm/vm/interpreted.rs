@@ -1,19 +1,25 @@
 //! Interpreter frames: methods by their `Method*`, asked now about a moment ago.
 //!
-//! A `Method*` does not move. The method is freed with its class, or when the class is redefined and no thread runs the
-//! old method any more. Then another method may get its address: in a program that loads and drops classes of one
-//! shape, the very next one. So each question reads the method anew, and after that the JVM's own count of unloaded
-//! classes. Names are read again only after a class unload or after a minute: the same links lead to the same names. If
-//! the count is what it was before the sample, the method was there at the sample. The same holds if its class is known
-//! to have been there ([`Loaders`]). And it holds if the method is the same as at an earlier look, and at most one
-//! class was unloaded since it was surely there: a freed method reads as before until its memory is reused. A method
-//! without such proof gets no name. There are two exceptions. In a JVM without that count, a method that reads the same
-//! twice, or is seen for the first time, is believed. In any JVM, a method in the place of a redefined one is believed.
+//! A `Method*` does not move. HotSpot frees a method with its class, or when the class is redefined and no thread runs
+//! the old method any more. Another method may get the same address: in a program that loads and unloads classes of one
+//! shape, the very next method. So each question reads the method again, and then the JVM's own count of unloaded
+//! classes. Names are read again only after a class unload or after a minute: the same links lead to the same names.
+//!
+//! The method that is there now gives the name of a sample if one of these facts proves that it was there at the sample:
+//!
+//! 1. The count of unloads has not changed since the sample.
+//! 2. The method's class was there at the sample ([`Loaders`]).
+//! 3. The method is the same as at an earlier look, and at most one class was unloaded since the method was known to be
+//!    there. One unload is not enough for another method: a freed method reads as before until its memory is reused.
+//!
+//! Without a proof, the frame gets no name. There are two exceptions: in a JVM without that count, a method that reads
+//! the same twice, or that is seen for the first time, is believed. In any JVM, a method in the place of a redefined
+//! method is believed.
 
 use super::bounded_memory::BoundedMemory;
-use super::layout::{Classes, VmLayout};
+use super::layout::{ClassUnloadLayout, VmLayout};
 use super::loaders::Loaders;
-use super::looks::{Evidence, MethodLooks};
+use super::looks::{MethodLooks, UnloadEvidence};
 use super::methods::{MethodInfo, MethodReader};
 use super::miss::VmMiss;
 use super::unloads::UnloadHistory;
@@ -43,19 +49,19 @@ pub struct ClassQuery {
 
 /// The methods that one JVM's interpreter runs.
 #[derive(Debug, Default)]
-pub(super) struct Interpreted {
+pub(super) struct InterpretedMethods {
     looks: MethodLooks,
     unloads: Option<UnloadHistory>,
     loaders: Loaders,
 }
 
-impl Interpreted {
+impl InterpretedMethods {
     /// For a JVM whose classes are these.
-    pub(super) fn new(classes: &Classes) -> Interpreted {
+    pub(super) fn new(classes: &ClassUnloadLayout) -> InterpretedMethods {
         let unloads = classes.unloads.map(UnloadHistory::new);
         let unloaded = unloads.as_ref().map_or(0, UnloadHistory::count);
         let loaders = Loaders::new(classes.links, &classes.permanent, unloaded);
-        Interpreted { unloads, loaders, ..Interpreted::default() }
+        InterpretedMethods { unloads, loaders, ..InterpretedMethods::default() }
     }
 
     /// Checks whether classes came or went: frequent checks make more proofs possible.
@@ -63,7 +69,7 @@ impl Interpreted {
         if let Some(unloads) = &mut self.unloads {
             self.loaders.renew(memory, unloads);
         }
-        self.looks.thin(MonoNs::now());
+        self.looks.evict_unused(MonoNs::now());
     }
 
     /// The frames for questions, in their order.
@@ -74,7 +80,8 @@ impl Interpreted {
         raw: bool,
         asked: &[MethodQuery],
     ) -> Vec<Result<JavaFrame, VmMiss>> {
-        let counted = |interpreted: &Interpreted| interpreted.unloads.as_ref().map(UnloadHistory::count);
+        let counted =
+            |interpreted: &InterpretedMethods| interpreted.unloads.as_ref().map(UnloadHistory::count);
         let before = counted(self);
         let mut found = self.find(memory, layout, raw, before, asked);
         if counted(self) != before {
@@ -84,7 +91,7 @@ impl Interpreted {
         if let Some(unloads) = &mut self.unloads {
             self.loaders.watch_new(memory, unloads, |loader| layout.is_permanent(memory, loader));
         }
-        let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
+        let gone = memory.word(layout.heaps.address).is_err() && !memory.is_spent();
         let spent = memory.is_spent();
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The JVM has exited. The state of the last look is the best that can be known of its last samples.
@@ -157,13 +164,16 @@ impl Interpreted {
         now: Option<&MethodInfo>,
     ) -> Option<MonoNs> {
         let Some(unloads) = &self.unloads else {
-            return self.looks.compare(method, now, Evidence::default());
+            return self.looks.compare(method, now, UnloadEvidence::default());
         };
         // The time that is known without an earlier look.
         let class = now.and_then(|found| self.loaders.since(found.class));
         let since = class.map_or(unloads.since(), |class| class.min(unloads.since()));
-        let evidence =
-            Evidence { since: Some(since), gone: unloads.count(), gone_at_tick: unloads.at_least(at) };
+        let evidence = UnloadEvidence {
+            since: Some(since),
+            gone: unloads.count(),
+            gone_at_sample: unloads.at_least(at),
+        };
         self.looks.compare(method, now, evidence)
     }
 }
@@ -189,7 +199,7 @@ mod tests {
     use super::super::VmCode;
     use super::super::loaders::ClassLinks;
     use super::super::made::{BASE, FakeMemory, METHOD, layout};
-    use super::super::unloads::Unloads;
+    use super::super::unloads::UnloadCounter;
     use super::*;
 
     /// Where a method of these tests has its bytecodes: four.
@@ -219,10 +229,10 @@ mod tests {
         bytes.word(second + 24, BASE + class);
         bytes.word(UNLOADED, unloaded);
         let mut layout = layout();
-        layout.classes = Classes {
-            unloads: Some(Unloads::at(&bytes, BASE + UNLOADED).unwrap()),
+        layout.classes = ClassUnloadLayout {
+            unloads: Some(UnloadCounter::read(&bytes, BASE + UNLOADED).unwrap()),
             links: Some(ClassLinks { loader: 16, first: 0, next: 24, kind: 32 }),
-            ..Classes::default()
+            ..ClassUnloadLayout::default()
         };
         layout
     }
@@ -243,8 +253,8 @@ mod tests {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = code(&bytes);
-        for (bcp, told) in [(0, "p.C.m:10@0"), (3, "p.C.m:10@3")] {
-            assert_eq!(ask(&mut code, method, method + BYTECODES + bcp).as_deref(), Ok(told));
+        for (bcp, shown) in [(0, "p.C.m:10@0"), (3, "p.C.m:10@3")] {
+            assert_eq!(ask(&mut code, method, method + BYTECODES + bcp).as_deref(), Ok(shown));
         }
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.m:0@-1"), "where in it is not known");
         for outside in [method + BYTECODES - 1, method + BYTECODES + 4, u64::MAX, 1] {
@@ -284,23 +294,23 @@ mod tests {
         let layout = counted(&bytes, 0);
         let memory = BoundedMemory::new(&bytes);
         memory.renew(1 << 20);
-        let mut interpreted = Interpreted::new(&layout.classes);
+        let mut interpreted = InterpretedMethods::new(&layout.classes);
         let asked = [MethodQuery { method, bcp: 0, at: MonoNs(u64::MAX) }];
-        let told = |interpreted: &mut Interpreted| {
+        let shown = |interpreted: &mut InterpretedMethods| {
             interpreted.frames(&memory, &layout, false, &asked).remove(0).unwrap().name.to_string()
         };
-        assert_eq!(told(&mut interpreted), "p.C.old");
+        assert_eq!(shown(&mut interpreted), "p.C.old");
         bytes.java(0, "new");
-        assert_eq!(told(&mut interpreted), "p.C.old", "all that leads to its name is as it was");
+        assert_eq!(shown(&mut interpreted), "p.C.old", "all that leads to its name is as it was");
         bytes.word(UNLOADED, 1);
-        assert_eq!(told(&mut interpreted), "p.C.new", "a class has gone");
+        assert_eq!(shown(&mut interpreted), "p.C.new", "a class has gone");
         bytes.java(0, "third");
-        assert_eq!(told(&mut interpreted), "p.C.new");
+        assert_eq!(shown(&mut interpreted), "p.C.new");
         interpreted.looks.age();
-        assert_eq!(told(&mut interpreted), "p.C.third", "it was read long ago");
+        assert_eq!(shown(&mut interpreted), "p.C.third", "it was read long ago");
         bytes.java(0, "fourth");
         bytes.put(METHOD + 0x100 + 14, &[3, 0]);
-        assert_eq!(told(&mut interpreted), "p.C.fourth", "its bytecodes are others");
+        assert_eq!(shown(&mut interpreted), "p.C.fourth", "its bytecodes are others");
     }
 
     #[test]
@@ -309,10 +319,10 @@ mod tests {
         let (method, other) = (bytes.java(0, "m"), bytes.java(1, "n"));
         let layout = counted(&bytes, 0);
         let memory = BoundedMemory::new(&bytes);
-        let mut interpreted = Interpreted::new(&layout.classes);
+        let mut interpreted = InterpretedMethods::new(&layout.classes);
         let asked = [method, other].map(|method| MethodQuery { method, bcp: 0, at: MonoNs(u64::MAX) });
         let mut spent = 0;
-        // Whatever was read before the limit, also if this was the method with its names.
+        // Regardless of what was read before the limit, also if this was the method with its names.
         for limit in (0..1 << 16).step_by(64) {
             memory.renew(limit);
             let answers = interpreted.frames(&memory, &layout, false, &asked);
@@ -332,11 +342,7 @@ mod tests {
         let before = MonoNs::now();
         // As many classes were unloaded as the loader of `old` has.
         bytes.word(UNLOADED, 3);
-        assert_eq!(
-            seen(&mut code, first, 0, before),
-            Err(VmMiss::MethodGone),
-            "it is met for the first time"
-        );
+        assert_eq!(seen(&mut code, first, 0, before), Err(VmMiss::MethodGone), "seen for the first time");
         assert_eq!(
             seen(&mut code, old, 0, before),
             Err(VmMiss::MethodGone),
@@ -358,7 +364,7 @@ mod tests {
 
     /// A method whose loader has no other class, and which was unloaded before it was seen for the first time. The
     /// method reads as before until its memory is reused.
-    fn met_after_it_has_gone(bytes: &FakeMemory) -> (VmCode<&FakeMemory>, u64) {
+    fn first_seen_after_unload(bytes: &FakeMemory) -> (VmCode<&FakeMemory>, u64) {
         let method = bytes.java(0, "old");
         let mut code = counting(bytes, 0);
         bytes.word(METHOD + 0x4c0, BASE + METHOD + 0x400);
@@ -371,18 +377,18 @@ mod tests {
     }
 
     #[test]
-    fn names_of_what_has_gone_are_not_those_of_what_comes_to_its_place() {
+    fn reused_memory_does_not_keep_the_old_name() {
         let bytes = FakeMemory::made();
-        let (mut code, method) = met_after_it_has_gone(&bytes);
+        let (mut code, method) = first_seen_after_unload(&bytes);
         bytes.java(0, "new");
         assert_eq!(ask(&mut code, method, 0), Err(VmMiss::MethodGone), "it is not what was there");
         assert_eq!(ask(&mut code, method, 0).as_deref(), Ok("p.C.new:0@-1"));
     }
 
     #[test]
-    fn what_came_and_went_since_something_had_gone_has_no_name_of_a_third() {
+    fn replaced_methods_get_no_name_of_another_class() {
         let bytes = FakeMemory::made();
-        let (mut code, method) = met_after_it_has_gone(&bytes);
+        let (mut code, method) = first_seen_after_unload(&bytes);
         // Another method comes, is sampled, and goes; then one comes that has the name of the first.
         let between = MonoNs::now();
         bytes.word(UNLOADED, 2);
@@ -391,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_before_it_was_met_is_gone_and_no_nonsense() {
+    fn an_unloaded_method_is_method_gone() {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let mut code = counting(&bytes, 0);

@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::loaders::{ClassLinks, Permanent};
-use super::unloads::Unloads;
+use super::loaders::{ClassLinks, PermanentLoader};
+use super::unloads::UnloadCounter;
 use crate::jvm::inspection::Flags;
 use crate::jvm::memory::Memory;
 
@@ -14,14 +14,14 @@ use crate::jvm::memory::Memory;
 pub struct VmLayout {
     pub(super) heaps: HeapOffsets,
     pub(super) blob: BlobOffsets,
-    pub(super) nmethod: Nmethods,
+    pub(super) nmethod: NmethodOffsets,
     pub(super) method: MethodOffsets,
     pub(super) frames: FrameOffsets,
-    pub(super) classes: Classes,
+    pub(super) classes: ClassUnloadLayout,
     /// Where threads keep their names, if this JVM's tables say it.
-    pub(super) threads: Option<Threads>,
+    pub(super) threads: Option<ThreadOffsets>,
     /// Where threads have their locks, if this JVM's tables say it.
-    pub(super) locks: Option<Locks>,
+    pub(super) locks: Option<LockOffsets>,
     /// The address to which the first Java frame of a thread returns.
     pub(super) call_stub_return: Option<u64>,
     /// Compressed numbers have no zero bytes.
@@ -31,7 +31,7 @@ pub struct VmLayout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeapOffsets {
     /// Address of the pointer to the one heap (JDK 8), or to the array of heaps.
-    pub(super) at: u64,
+    pub(super) address: u64,
     /// In the array: number of heaps, and their pointers; `None` for the one heap.
     pub(super) array: Option<(u64, u64)>,
     /// In a `CodeHeap`: start and end of its memory.
@@ -52,7 +52,7 @@ pub(super) struct HeapOffsets {
     pub(super) block_length_is_half: bool,
 }
 
-/// In a `CodeBlob`.
+/// Offsets of fields in a `CodeBlob`, bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BlobOffsets {
     pub(super) name: u64,
@@ -91,13 +91,13 @@ pub(super) enum BlobPlace {
 
 /// Fields of compiled methods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Nmethods {
+pub(super) struct NmethodOffsets {
     /// Size of an `nmethod`.
     pub(super) size: u64,
     /// In an `nmethod`: the `Method*` and the compilation number.
     pub(super) method: u64,
     pub(super) compile_id: u64,
-    pub(super) parts: Parts,
+    pub(super) parts: DebugDataOffsets,
     /// Size of a `PcDesc`, a debug record.
     pub(super) record_size: u64,
     /// In a `PcDesc`: the code offset, and the offset of the scope.
@@ -107,7 +107,7 @@ pub(super) struct Nmethods {
 
 /// Where a compiled method has its debug records: fields of an `nmethod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Parts {
+pub(super) enum DebugDataOffsets {
     /// In the blob (JDK 8 to 22): metadata, scopes, records and dependencies, in this order.
     Inside { metadata: u64, scopes: BlobPlace, records: u64, dependencies: u64 },
     /// Outside the blob (JDK 25): the immutable part ends with records and scopes, the mutable part has relocations and
@@ -158,18 +158,18 @@ pub(super) struct MethodOffsets {
 
 /// Data that shows whether classes were unloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Classes {
+pub(super) struct ClassUnloadLayout {
     /// The number of unloaded classes, if the JVM counts them.
-    pub(super) unloads: Option<Unloads>,
+    pub(super) unloads: Option<UnloadCounter>,
     pub(super) links: Option<ClassLinks>,
     /// The list of class loaders, and the loaders that are never unloaded, as far as they exist.
-    pub(super) graph: Option<Graph>,
-    pub(super) permanent: Vec<Permanent>,
+    pub(super) graph: Option<LoaderGraphOffsets>,
+    pub(super) permanent: Vec<PermanentLoader>,
 }
 
 /// The list of class loaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Graph {
+pub(super) struct LoaderGraphOffsets {
     /// Address of the pointer to the newest loader's data; in that, the link to the next loader.
     pub(super) head: u64,
     pub(super) next: u64,
@@ -181,8 +181,8 @@ pub(super) struct Graph {
 
 /// Where threads and their names are; offsets in bytes unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Threads {
-    pub(super) list: List,
+pub(super) struct ThreadOffsets {
+    pub(super) list: ThreadListLayout,
     /// In a thread: its `OSThread`; in that, the kernel's thread id in the JVM's own PID namespace.
     pub(super) os_thread: u64,
     pub(super) number: u64,
@@ -194,16 +194,28 @@ pub(super) struct Threads {
     /// Addresses of pointers to these classes.
     pub(super) thread_class: u64,
     pub(super) string_class: u64,
-    pub(super) oops: Narrow,
-    pub(super) classes: Narrow,
+    pub(super) oops: PointerCompressionAddresses,
+    pub(super) classes: PointerCompressionAddresses,
     pub(super) fields: FieldTable,
     /// An array's elements follow its length without a gap.
     pub(super) no_gap: bool,
+    pub(super) collections: CollectionCounterOffsets,
+}
+
+/// Where the heap counts its collections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CollectionCounterOffsets {
+    /// Address of the pointer to the heap.
+    pub(super) heap: u64,
+    /// In the heap: a byte that is not 0 while a collection has stopped the program, and the number of collections that
+    /// began, four bytes.
+    pub(super) is_stopped: u64,
+    pub(super) count: u64,
 }
 
 /// From a thread to the locks for which it waits; offsets in bytes unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Locks {
+pub(super) struct LockOffsets {
     /// In a thread: the monitor that it enters, and the monitor for whose notification it waits.
     pub(super) pending: u64,
     pub(super) waiting: u64,
@@ -212,19 +224,16 @@ pub(super) struct Locks {
     /// In a monitor: its object or handle, and its owner.
     pub(super) object: u64,
     pub(super) owner: u64,
-    /// Address of the pointer to the heap; in that, a byte that says that a collection has stopped the program.
-    pub(super) heap: u64,
-    pub(super) is_busy: u64,
     /// The masks of ZGC's pointers, without and with generations.
-    pub(super) plain_colours: Option<Colours>,
-    pub(super) shifted_colours: Option<Colours>,
+    pub(super) plain_colours: Option<ZgcMasks>,
+    pub(super) shifted_colours: Option<ZgcMasks>,
     pub(super) owners: LockOwners,
 }
 
 /// How the owner of a monitor leads to a thread; offsets in a `JavaThread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LockOwners {
-    pub(super) stack: Option<StackPlace>,
+    pub(super) stack: Option<StackOffsets>,
     /// The number that a monitor has for its owner (JDK 24 and later).
     pub(super) id: Option<u64>,
     pub(super) lock_stack: Option<LockStack>,
@@ -232,7 +241,7 @@ pub(super) struct LockOwners {
 
 /// The stack of a thread: its end, and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StackPlace {
+pub(super) struct StackOffsets {
     pub(super) base: u64,
     pub(super) size: u64,
 }
@@ -247,7 +256,7 @@ pub(super) struct LockStack {
 
 /// ZGC's pointers to the masks of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Colours {
+pub(super) struct ZgcMasks {
     /// Address of the pointer to the struct; in that, pointers to the masks of good and of bad pointers.
     pub(super) globals: u64,
     pub(super) good: u64,
@@ -256,7 +265,7 @@ pub(super) struct Colours {
 
 /// How a JVM lists its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum List {
+pub(super) enum ThreadListLayout {
     /// Address of the pointer to the first thread, and in each thread the next one.
     Linked { first: u64, next: u64 },
     /// Address of the pointer to the list; in that its length and its array.
@@ -265,7 +274,7 @@ pub(super) enum List {
 
 /// Addresses of base and shift, which turn compressed pointers into addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Narrow {
+pub(super) struct PointerCompressionAddresses {
     pub(super) base: u64,
     pub(super) shift: u64,
 }

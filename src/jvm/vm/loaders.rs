@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::unloads::UnloadHistory;
-use crate::jvm::memory::{Memory, Nonsense, half_in, word_in};
+use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
 use crate::sample::MonoNs;
 
 /// Most loaders that are watched.
@@ -42,13 +42,13 @@ pub(super) struct ClassLinks {
 
 /// A loader that is never unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Permanent {
+pub(super) struct PermanentLoader {
     /// The address of its data.
     pub(super) loader: u64,
     /// The first class in its list.
     pub(super) first: u64,
     /// When `first` was read, ns.
-    pub(super) at: u64,
+    pub(super) read_ns: u64,
 }
 
 /// A class in question.
@@ -61,7 +61,7 @@ struct AskedClass {
 
 /// The state of a watched loader.
 #[derive(Clone, Copy, Debug)]
-struct Loader {
+struct WatchedLoader {
     permanent: bool,
     /// Since when the loader is known to be there, with the classes behind `first`.
     since: MonoNs,
@@ -76,7 +76,7 @@ struct Loader {
 #[derive(Debug, Default)]
 pub(super) struct Loaders {
     links: Option<ClassLinks>,
-    known: HashMap<u64, Loader>,
+    known: HashMap<u64, WatchedLoader>,
     /// Classes that came after the first look at their loader's list, and since when they are known.
     young: HashMap<u64, MonoNs>,
     /// The loaders of the classes in the current questions.
@@ -88,9 +88,12 @@ pub(super) struct Loaders {
 }
 
 impl Loaders {
-    pub(super) fn new(links: Option<ClassLinks>, permanent: &[Permanent], unloaded: u64) -> Loaders {
-        let known = |&Permanent { loader, first, at }: &Permanent| {
-            (loader, Loader { permanent: true, since: MonoNs(at), first, classes: 0, unread: false })
+    pub(super) fn new(links: Option<ClassLinks>, permanent: &[PermanentLoader], unloaded: u64) -> Loaders {
+        let known = |&PermanentLoader { loader, first, read_ns }: &PermanentLoader| {
+            (
+                loader,
+                WatchedLoader { permanent: true, since: MonoNs(read_ns), first, classes: 0, unread: false },
+            )
         };
         let known = permanent.iter().map(known).collect();
         Loaders { links, known, unloaded, ..Loaders::default() }
@@ -109,7 +112,7 @@ impl Loaders {
             asked.at = asked.at.max(at);
             return;
         }
-        let read = || class.checked_add(links.loader).ok_or(Nonsense).and_then(|at| memory.word(at));
+        let read = || class.checked_add(links.loader).ok_or(InvalidMemory).and_then(|at| memory.word(at));
         let Ok(loader) = self.loader_of.get(&class).copied().map_or_else(read, Ok) else { return };
         self.asked.insert(class, AskedClass { loader, at });
         if self.loader_of.len() < MAX_LOADER_OF {
@@ -123,7 +126,7 @@ impl Loaders {
         unloads.renew(memory);
         let Some(links) = self.links else { return };
         let before = unloads.count();
-        let lists: Vec<(u64, Result<News, Nonsense>)> = self
+        let lists: Vec<(u64, Result<NewClasses, InvalidMemory>)> = self
             .known
             .iter()
             .map(|(&loader, known)| (loader, links.news(memory, loader, known.first)))
@@ -168,7 +171,7 @@ impl Loaders {
     }
 
     /// Applies what a loader's list shows.
-    fn take(&mut self, loader: u64, news: Result<News, Nonsense>, gone: u64, now: MonoNs) {
+    fn take(&mut self, loader: u64, news: Result<NewClasses, InvalidMemory>, gone: u64, now: MonoNs) {
         let Some(known) = self.known.get_mut(&loader) else { return };
         let stayed = known.permanent || known.classes as u64 > gone;
         known.unread = news.is_err();
@@ -181,14 +184,15 @@ impl Loaders {
             }
             // Every class that is there now is believed from now on.
             Ok((first, _)) if known.permanent => (known.first, known.since) = (first, now),
-            Err(Nonsense) if known.permanent => {}
+            Err(InvalidMemory) if known.permanent => {}
             _ => drop(self.known.remove(&loader)),
         }
     }
 
-    /// Begins to watch a loader. An unloaded loader can be read until its memory is reused. But this loader was not
-    /// unloaded before the sample `at`: one of its classes ran then, or another loader's, which had to go first. So it
-    /// is still there if fewer classes than it has were unloaded since.
+    /// Begins to watch a loader, if the loader is still there. An unloaded loader can be read until its memory is reused,
+    /// so a successful read is no proof. At the sample `at`, either a class of this loader ran, or a class of an earlier
+    /// loader ran that had this address before. Unloading a loader unloads all its classes. So the loader is still there
+    /// if fewer classes were unloaded since the sample than the loader has.
     fn watch<M: Memory>(
         &mut self,
         memory: &M,
@@ -207,29 +211,29 @@ impl Loaders {
         unloads.renew(memory);
         let gone = unloads.count().saturating_sub(unloads.at_least(at));
         if permanent || classes as u64 > gone {
-            self.known.insert(loader, Loader { permanent, since, first, classes, unread: false });
+            self.known.insert(loader, WatchedLoader { permanent, since, first, classes, unread: false });
         }
     }
 }
 
 /// A class that was added to a list.
 #[derive(Clone, Copy, Debug)]
-struct New {
+struct AddedClass {
     class: u64,
     is_array: bool,
 }
 
 /// The first class in a list, and the classes before the earlier first class; `None` if that class was not found.
-type News = (u64, Option<Vec<New>>);
+type NewClasses = (u64, Option<Vec<AddedClass>>);
 
 impl ClassLinks {
     /// The first class of a loader.
-    pub(super) fn first_of<M: Memory>(&self, memory: &M, loader: u64) -> Result<u64, Nonsense> {
-        memory.word(loader.checked_add(self.first).ok_or(Nonsense)?)
+    pub(super) fn first_of<M: Memory>(&self, memory: &M, loader: u64) -> Result<u64, InvalidMemory> {
+        memory.word(loader.checked_add(self.first).ok_or(InvalidMemory)?)
     }
 
     /// The classes before `last`, which was the first.
-    fn news<M: Memory>(&self, memory: &M, loader: u64, last: u64) -> Result<News, Nonsense> {
+    fn news<M: Memory>(&self, memory: &M, loader: u64, last: u64) -> Result<NewClasses, InvalidMemory> {
         let first = self.first_of(memory, loader)?;
         let (mut came, mut class) = (Vec::new(), first);
         while class != last {
@@ -238,14 +242,14 @@ impl ClassLinks {
                 return Ok((first, None));
             }
             let (next, is_array) = self.step(memory, loader, class)?;
-            came.push(New { class, is_array });
+            came.push(AddedClass { class, is_array });
             class = next;
         }
         Ok((first, Some(came)))
     }
 
     /// The first class of a loader, and the number of its classes without arrays, up to `MAX_COUNTED`.
-    fn count<M: Memory>(&self, memory: &M, loader: u64) -> Result<(u64, usize), Nonsense> {
+    fn count<M: Memory>(&self, memory: &M, loader: u64) -> Result<(u64, usize), InvalidMemory> {
         let first = self.first_of(memory, loader)?;
         let (mut class, mut classes) = (first, 0);
         for _ in 0..MAX_COUNTED {
@@ -260,12 +264,12 @@ impl ClassLinks {
     }
 
     /// The class after this one, and whether this one is an array class. The class must refer to this loader.
-    fn step<M: Memory>(&self, memory: &M, loader: u64, class: u64) -> Result<(u64, bool), Nonsense> {
+    fn step<M: Memory>(&self, memory: &M, loader: u64, class: u64) -> Result<(u64, bool), InvalidMemory> {
         let size = self.loader.max(self.next).max(self.kind) + 8;
-        let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+        let mut bytes = vec![0; usize::try_from(size).map_err(|_| InvalidMemory)?];
         memory.read_all(class, &mut bytes)?;
         if word_in(&bytes, self.loader)? != loader {
-            return Err(Nonsense);
+            return Err(InvalidMemory);
         }
         Ok((word_in(&bytes, self.next)?, half_in(&bytes, self.kind)?.cast_signed() < 0))
     }
@@ -274,7 +278,7 @@ impl ClassLinks {
 #[cfg(test)]
 mod tests {
     use super::super::made::{BASE, FakeMemory};
-    use super::super::unloads::Unloads;
+    use super::super::unloads::UnloadCounter;
     use super::*;
 
     const UNLOADED: u64 = 0x3000;
@@ -317,9 +321,9 @@ mod tests {
         classes.iter().map(|&class| loaders.since(class)).collect()
     }
 
-    fn begin(permanent: &[Permanent]) -> (FakeMemory, Loaders, UnloadHistory) {
+    fn begin(permanent: &[PermanentLoader]) -> (FakeMemory, Loaders, UnloadHistory) {
         let bytes = FakeMemory::made();
-        let unloads = Unloads::at(&&bytes, BASE + UNLOADED).unwrap();
+        let unloads = UnloadCounter::read(&&bytes, BASE + UNLOADED).unwrap();
         (bytes, Loaders::new(Some(LINKS), permanent, 0), UnloadHistory::new(unloads))
     }
 
@@ -327,7 +331,7 @@ mod tests {
     fn a_class_of_a_permanent_loader_is_there_since_it_came_whatever_goes() {
         let (bytes, _, mut unloads) = begin(&[]);
         let old = load(&bytes, 0);
-        let boot = Permanent { loader: LOADER, first: old, at: 5 };
+        let boot = PermanentLoader { loader: LOADER, first: old, read_ns: 5 };
         let mut loaders = Loaders::new(Some(LINKS), &[boot], 0);
         let new = load(&bytes, 1);
         let before = MonoNs::now();
@@ -372,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loader_that_may_have_gone_before_it_was_met_is_not_watched() {
+    fn a_loader_that_may_be_unloaded_is_not_watched() {
         let (bytes, mut loaders, mut unloads) = begin(&[]);
         let classes = [load(&bytes, 0), load(&bytes, 1)];
         let before = MonoNs::now();
@@ -386,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permanent_loader_is_known_as_such_when_it_is_met() {
+    fn a_permanent_loader_is_recognized_at_first_sight() {
         let (bytes, mut loaders, mut unloads) = begin(&[]);
         let class = load(&bytes, 0);
         bytes.word(class - BASE + 16, STAYS);

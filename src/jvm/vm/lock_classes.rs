@@ -1,16 +1,16 @@
 //! Names of the classes of locks, by the addresses of the classes (`Klass*`), asked now about a moment ago.
 //!
 //! A class does not move. Its memory is reused after it was unloaded. So a name counts only if the class is known to have
-//! been there at the sample, as for methods of the interpreter ([`Interpreted`]). And the address must be that of a class:
+//! been there at the sample, as for methods of the interpreter ([`InterpretedMethods`]). And the address must be that of a class:
 //! a class of objects has a constant pool that refers back to the class.
 
 use std::collections::HashMap;
 
 use super::bounded_memory::BoundedMemory;
-use super::interpreted::{ClassQuery, Interpreted};
+use super::interpreted::{ClassQuery, InterpretedMethods};
 use super::layout::VmLayout;
 use super::methods::{ClassTexts, Pool, class_name};
-use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::memory::{InvalidMemory, Memory};
 use crate::jvm::names;
 
 /// Most classes whose names are remembered, for the last samples of a JVM: then all are forgotten.
@@ -32,13 +32,13 @@ impl LockClasses {
         memory: &BoundedMemory<M>,
         layout: &VmLayout,
         raw: bool,
-        interpreted: &mut Interpreted,
+        interpreted: &mut InterpretedMethods,
         asked: &[ClassQuery],
     ) -> Vec<Option<String>> {
         let read = |query: &ClassQuery| name(memory, layout, raw, query.class).ok();
         let found: Vec<Option<String>> = asked.iter().map(read).collect();
         let since = interpreted.since_of_classes(memory, layout, asked);
-        let gone = memory.word(layout.heaps.at).is_err() && !memory.is_spent();
+        let gone = memory.word(layout.heaps.address).is_err() && !memory.is_spent();
         let names = asked.iter().zip(found).zip(since).map(|((query, found), since)| match found {
             // The JVM has exited. The last look is the best that can be known of its last samples.
             None if gone => self.known.get(&query.class).cloned(),
@@ -62,20 +62,20 @@ impl LockClasses {
     }
 }
 
-fn name<M: Memory>(memory: &M, layout: &VmLayout, raw: bool, class: u64) -> Result<String, Nonsense> {
+fn name<M: Memory>(memory: &M, layout: &VmLayout, raw: bool, class: u64) -> Result<String, InvalidMemory> {
     let methods = &layout.method;
     let bytes = class_name(memory, methods, class)?;
     if bytes.first() == Some(&b'[') {
-        let kind = layout.classes.links.ok_or(Nonsense)?.kind;
+        let kind = layout.classes.links.ok_or(InvalidMemory)?.kind;
         let mut layout_helper = [0; 4];
-        memory.read_all(class.checked_add(kind).ok_or(Nonsense)?, &mut layout_helper)?;
-        return array(&bytes, raw).filter(|_| i32::from_ne_bytes(layout_helper) < 0).ok_or(Nonsense);
+        memory.read_all(class.checked_add(kind).ok_or(InvalidMemory)?, &mut layout_helper)?;
+        return array(&bytes, raw).filter(|_| i32::from_ne_bytes(layout_helper) < 0).ok_or(InvalidMemory);
     }
     if Pool::of_class(memory, methods, class)?.holder() != class {
-        return Err(Nonsense);
+        return Err(InvalidMemory);
     }
     let ClassTexts { name, file } = ClassTexts::read(memory, methods, class)?;
-    Some(names::class(&name, &file, raw)).filter(|name| !name.is_empty()).ok_or(Nonsense)
+    Some(names::class(&name, &file, raw)).filter(|name| !name.is_empty()).ok_or(InvalidMemory)
 }
 
 /// The name of a class of arrays: `[[I` is `int[][]`; `None` if the text is not such a name.
@@ -99,10 +99,10 @@ fn array(name: &[u8], raw: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::VmCode;
-    use super::super::layout::Classes;
+    use super::super::layout::ClassUnloadLayout;
     use super::super::loaders::ClassLinks;
     use super::super::made::{BASE, FakeMemory, METHOD, layout};
-    use super::super::unloads::Unloads;
+    use super::super::unloads::UnloadCounter;
     use super::*;
     use crate::sample::MonoNs;
 
@@ -113,9 +113,12 @@ mod tests {
     fn jvm() -> (FakeMemory, VmLayout) {
         let bytes = FakeMemory::made();
         bytes.java(0, "m");
-        let unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+        let unloads = Some(UnloadCounter::read(&&bytes, BASE + UNLOADED).unwrap());
         let links = Some(ClassLinks { loader: 16, first: 0, next: 24, kind: 32 });
-        let layout = VmLayout { classes: Classes { unloads, links, ..Classes::default() }, ..layout() };
+        let layout = VmLayout {
+            classes: ClassUnloadLayout { unloads, links, ..ClassUnloadLayout::default() },
+            ..layout()
+        };
         (bytes, layout)
     }
 

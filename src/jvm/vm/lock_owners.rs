@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::layout::{LockOwners, LockStack, Locks, StackPlace, Threads, VmLayout};
+use super::layout::{LockOffsets, LockOwners, LockStack, StackOffsets, ThreadOffsets, VmLayout};
 use super::tables::FieldTables;
-use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::memory::{InvalidMemory, Memory};
 use crate::jvm::vm_structs::Field;
 
 pub(super) const FIELDS: &[Field] = &[
@@ -35,9 +35,9 @@ const MAX_LOCKED: u64 = 8;
 pub(super) fn lock_owners(tables: &FieldTables) -> LockOwners {
     let stack = tables
         .first(&STACK_BASE)
-        .and_then(|base| Ok::<_, Nonsense>(StackPlace { base, size: tables.first(&STACK_SIZE)? }));
+        .and_then(|base| Ok::<_, InvalidMemory>(StackOffsets { base, size: tables.first(&STACK_SIZE)? }));
     let lock_stack = tables.offset("JavaThread", "_lock_stack").and_then(|at| {
-        let field = |name| Ok::<_, Nonsense>(at + tables.offset("LockStack", name)?);
+        let field = |name| Ok::<_, InvalidMemory>(at + tables.offset("LockStack", name)?);
         Ok(LockStack { first: field("_base[0]")?, top: field("_top")? })
     });
     LockOwners {
@@ -47,8 +47,8 @@ pub(super) fn lock_owners(tables: &FieldTables) -> LockOwners {
     }
 }
 
-/// For each of these threads, the thread that has the monitor that it enters, both by their ids in the JVM's own PID
-/// namespace; `None` if it does not wait for a monitor any more, or if the owner is not known.
+/// Returns for each of `waiters` the owner of the monitor that the waiter tries to enter. Ids of threads are those of the
+/// JVM's own PID namespace. `None` if the thread does not wait for a monitor any more, or if the owner is not known.
 pub(super) fn owners_of<M: Memory>(memory: &M, layout: &VmLayout, waiters: &[u32]) -> Vec<Option<u32>> {
     let found = layout.locks.as_ref().zip(layout.threads.as_ref()).and_then(|(locks, threads)| {
         let list = threads.list(memory).ok()?;
@@ -61,20 +61,20 @@ pub(super) fn owners_of<M: Memory>(memory: &M, layout: &VmLayout, waiters: &[u32
 
 struct MonitorsOfJvm<'a, M> {
     memory: &'a M,
-    locks: &'a Locks,
-    threads: &'a Threads,
+    locks: &'a LockOffsets,
+    threads: &'a ThreadOffsets,
     /// Threads by their ids.
     numbers: HashMap<u32, u64>,
     list: &'a [u64],
     /// The thread for each monitor and owner that was looked for: many threads can wait for one monitor, and the bytes
     /// that may be read are those of names, too.
-    holders: HashMap<(u64, u64), Result<u64, Nonsense>>,
+    holders: HashMap<(u64, u64), Result<u64, InvalidMemory>>,
 }
 
 impl<M: Memory> MonitorsOfJvm<'_, M> {
-    fn owner_of_pending(&mut self, waiter: u32) -> Result<u32, Nonsense> {
-        let thread = *self.numbers.get(&waiter).ok_or(Nonsense)?;
-        let monitor = Some(self.pending(thread)?).filter(|monitor| *monitor != 0).ok_or(Nonsense)?;
+    fn owner_of_pending(&mut self, waiter: u32) -> Result<u32, InvalidMemory> {
+        let thread = *self.numbers.get(&waiter).ok_or(InvalidMemory)?;
+        let monitor = Some(self.pending(thread)?).filter(|monitor| *monitor != 0).ok_or(InvalidMemory)?;
         let owner = self.word(monitor, self.locks.owner)?;
         let holder = match self.holders.get(&(monitor, owner)) {
             Some(known) => *known,
@@ -86,59 +86,60 @@ impl<M: Memory> MonitorsOfJvm<'_, M> {
         let number = self.threads.number(self.memory, holder)?;
         // The thread waited for this monitor and this owner all the time.
         let is_same = self.pending(thread)? == monitor && self.word(monitor, self.locks.owner)? == owner;
-        if holder != thread && is_same { Ok(number) } else { Err(Nonsense) }
+        if holder != thread && is_same { Ok(number) } else { Err(InvalidMemory) }
     }
 
     /// The monitor that a thread enters; 0: none.
-    fn pending(&self, thread: u64) -> Result<u64, Nonsense> {
+    fn pending(&self, thread: u64) -> Result<u64, InvalidMemory> {
         self.word(thread, self.locks.pending)
     }
 
     /// The thread that a monitor's owner stands for.
-    fn thread_of(&self, owner: u64, monitor: u64) -> Result<u64, Nonsense> {
+    fn thread_of(&self, owner: u64, monitor: u64) -> Result<u64, InvalidMemory> {
         let LockOwners { stack, id, lock_stack } = &self.locks.owners;
         if owner == ANONYMOUS {
-            return self.thread_with_locked(self.object_of(monitor)?, lock_stack.as_ref().ok_or(Nonsense)?);
+            return self
+                .thread_with_locked(self.object_of(monitor)?, lock_stack.as_ref().ok_or(InvalidMemory)?);
         }
         if let Some(id) = id {
             let has_id = |&&thread: &&u64| self.word(thread, *id) == Ok(owner);
-            return self.list.iter().find(has_id).filter(|_| owner >= FIRST_ID).copied().ok_or(Nonsense);
+            return self.list.iter().find(has_id).filter(|_| owner >= FIRST_ID).copied().ok_or(InvalidMemory);
         }
         if self.list.contains(&owner) {
             return Ok(owner);
         }
-        let StackPlace { base, size } = stack.as_ref().ok_or(Nonsense)?;
+        let StackOffsets { base, size } = stack.as_ref().ok_or(InvalidMemory)?;
         let is_on_stack = |&&thread: &&u64| {
             let (base, size) = (self.word(thread, *base), self.word(thread, *size));
             matches!((base, size), (Ok(base), Ok(size)) if owner < base && base - owner <= size)
         };
-        self.list.iter().find(is_on_stack).copied().ok_or(Nonsense)
+        self.list.iter().find(is_on_stack).copied().ok_or(InvalidMemory)
     }
 
-    fn object_of(&self, monitor: u64) -> Result<u64, Nonsense> {
-        let at = monitor.checked_add(self.locks.object).ok_or(Nonsense)?;
-        Some(self.threads.object_at(self.memory, at)?).filter(|object| *object != 0).ok_or(Nonsense)
+    fn object_of(&self, monitor: u64) -> Result<u64, InvalidMemory> {
+        let at = monitor.checked_add(self.locks.object).ok_or(InvalidMemory)?;
+        Some(self.threads.object_at(self.memory, at)?).filter(|object| *object != 0).ok_or(InvalidMemory)
     }
 
     /// The thread that has an object on its lock stack, whose top is an offset from the thread.
-    fn thread_with_locked(&self, object: u64, place: &LockStack) -> Result<u64, Nonsense> {
+    fn thread_with_locked(&self, object: u64, place: &LockStack) -> Result<u64, InvalidMemory> {
         let has_object = |&&thread: &&u64| {
             let Ok(top) = self.word(thread, place.top) else { return false };
             let end = top & u64::from(u32::MAX);
             let count = (end.saturating_sub(place.first) / 8).min(MAX_LOCKED);
             (0..count).any(|at| self.word(thread, place.first + at * 8) == Ok(object))
         };
-        self.list.iter().find(has_object).copied().ok_or(Nonsense)
+        self.list.iter().find(has_object).copied().ok_or(InvalidMemory)
     }
 
-    fn word(&self, at: u64, offset: u64) -> Result<u64, Nonsense> {
-        self.memory.word(at.checked_add(offset).ok_or(Nonsense)?)
+    fn word(&self, at: u64, offset: u64) -> Result<u64, InvalidMemory> {
+        self.memory.word(at.checked_add(offset).ok_or(InvalidMemory)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::List;
+    use super::super::layout::ThreadListLayout;
     use super::super::made::{BASE, FakeMemory, LIBRARY};
     use super::*;
 
@@ -158,7 +159,9 @@ mod tests {
         let mut layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
         let locks = layout.locks.as_mut().unwrap();
         locks.owners = owners;
-        let Some(Threads { list: List::Array { list, length, threads }, .. }) = layout.threads else {
+        let Some(ThreadOffsets { list: ThreadListLayout::Array { list, length, threads }, .. }) =
+            layout.threads
+        else {
             panic!("this JVM has a list of threads")
         };
         bytes.word(list - BASE, BASE + LIST);
@@ -182,7 +185,7 @@ mod tests {
     }
 
     const OLD: LockOwners =
-        LockOwners { stack: Some(StackPlace { base: 32, size: 40 }), id: None, lock_stack: None };
+        LockOwners { stack: Some(StackOffsets { base: 32, size: 40 }), id: None, lock_stack: None };
     const NEW: LockOwners =
         LockOwners { stack: OLD.stack, id: Some(48), lock_stack: Some(LockStack { first: 64, top: 56 }) };
 

@@ -2,11 +2,11 @@
 //! `JavaThread` → `ObjectMonitor` → object → class, locks of `java.util.concurrent` by `JavaThread` → `java.lang.Thread`
 //! → `parkBlocker` → class (`runtime/objectMonitor.hpp`, `runtime/javaThread.hpp`; JDK 8 to 25).
 
-use super::layout::{Colours, Locks, Narrow, VmLayout};
+use super::layout::{LockOffsets, PointerCompressionAddresses, VmLayout, ZgcMasks};
 use super::lock_owners::lock_owners;
 use super::tables::FieldTables;
 use crate::jvm::inspection::Flags;
-use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::memory::{InvalidMemory, Memory};
 use crate::jvm::vm_structs::Field;
 use crate::unwind::{LockFields, LockTraits, PointerCompression};
 
@@ -18,9 +18,6 @@ pub(super) const FIELDS: &[Field] = &[
     ("JavaThread", "_vthread"),
     ("ObjectMonitor", "_object"),
     ("ObjectMonitor", "_owner"),
-    ("Universe", "_collectedHeap"),
-    BUSY[0],
-    BUSY[1],
     (GLOBALS, "_instance_p"),
     (GLOBALS, "_ZAddressGoodMask"),
     (GLOBALS, "_ZAddressBadMask"),
@@ -34,56 +31,52 @@ const PENDING: [Field; 2] =
     [("JavaThread", "_current_pending_monitor"), ("Thread", "_current_pending_monitor")];
 const WAITING: [Field; 2] =
     [("JavaThread", "_current_waiting_monitor"), ("Thread", "_current_waiting_monitor")];
-const BUSY: [Field; 2] = [("CollectedHeap", "_is_stw_gc_active"), ("CollectedHeap", "_is_gc_active")];
 const GLOBALS: &str = "ZGlobalsForVMStructs";
 /// From JDK 21 to 23 ZGC without generations has names of its own.
 const GLOBALS_OF_21: &str = "XGlobalsForVMStructs";
 
-pub(super) fn locks(tables: &FieldTables) -> Result<Locks, Nonsense> {
+pub(super) fn locks(tables: &FieldTables) -> Result<LockOffsets, InvalidMemory> {
     let colours = |class: &'static str, good: &'static str, bad: &'static str| {
-        Ok::<_, Nonsense>(Colours {
+        Ok::<_, InvalidMemory>(ZgcMasks {
             globals: tables.address(class, "_instance_p")?,
             good: tables.offset(class, good)?,
             bad: tables.offset(class, bad)?,
         })
     };
     let plain = colours(GLOBALS_OF_21, "_XAddressGoodMask", "_XAddressBadMask");
-    Ok(Locks {
+    Ok(LockOffsets {
         pending: tables.first(&PENDING)?,
         waiting: tables.first(&WAITING)?,
         current: tables.offset("JavaThread", "_vthread").ok(),
         object: tables.offset("ObjectMonitor", "_object")?,
         owner: tables.offset("ObjectMonitor", "_owner")?,
-        heap: tables.address("Universe", "_collectedHeap")?,
-        is_busy: tables.first(&BUSY)?,
         plain_colours: plain.or_else(|_| colours(GLOBALS, "_ZAddressGoodMask", "_ZAddressBadMask")).ok(),
         shifted_colours: colours(GLOBALS, "_ZPointerLoadGoodMask", "_ZPointerLoadBadMask").ok(),
         owners: lock_owners(tables),
     })
 }
 
-/// The description of locks for the unwinder. A JVM that has not loaded `java.lang.Thread` yet gives [`Nonsense`].
+/// The description of locks for the unwinder. A JVM that has not loaded `java.lang.Thread` yet gives [`InvalidMemory`].
 pub(in crate::jvm) fn lock_fields<M: Memory>(
     memory: &M,
     layout: &VmLayout,
     flags: &Flags,
-) -> Result<LockFields, Nonsense> {
-    let (locks, threads) = layout.locks.as_ref().zip(layout.threads.as_ref()).ok_or(Nonsense)?;
+) -> Result<LockFields, InvalidMemory> {
+    let (locks, threads) = layout.locks.as_ref().zip(layout.threads.as_ref()).ok_or(InvalidMemory)?;
     let fields = threads.fields.of(memory, &layout.method, memory.word(threads.thread_class)?)?;
     let blocker =
         fields.iter().find(|field| field.name == b"parkBlocker" && field.signature == b"Ljava/lang/Object;");
-    let heap = memory.word(locks.heap)?;
     let colours = locks.colours(flags)?;
     let is_set = |flag: Option<bool>| flag == Some(true);
-    let small = |offset: u64| u32::try_from(offset).map_err(|_| Nonsense);
+    let small = |offset: u64| u32::try_from(offset).map_err(|_| InvalidMemory);
     Ok(LockFields {
-        call_stub: layout.call_stub_return.ok_or(Nonsense)?,
-        heap_busy: heap.checked_add(locks.is_busy).filter(|_| heap != 0).ok_or(Nonsense)?,
+        call_stub: layout.call_stub_return.ok_or(InvalidMemory)?,
+        heap_busy: threads.collections.stopped_at(memory)?,
         colours: match colours {
             None => [0; 2],
-            Some(Colours { globals, good, bad }) => {
+            Some(ZgcMasks { globals, good, bad }) => {
                 let globals = memory.word(globals)?;
-                let mask = |place: u64| memory.word(globals.checked_add(place).ok_or(Nonsense)?);
+                let mask = |place: u64| memory.word(globals.checked_add(place).ok_or(InvalidMemory)?);
                 [mask(good)?, mask(bad)?]
             }
         },
@@ -92,7 +85,7 @@ pub(in crate::jvm) fn lock_fields<M: Memory>(
         os_thread: small(threads.os_thread)?,
         thread_id: small(threads.number)?,
         thread_object: small(locks.current.unwrap_or(threads.object))?,
-        park_blocker: small(blocker.ok_or(Nonsense)?.offset)?,
+        park_blocker: small(blocker.ok_or(InvalidMemory)?.offset)?,
         pending: small(locks.pending)?,
         waiting: small(locks.waiting)?,
         monitor_object: small(locks.object)?,
@@ -110,23 +103,23 @@ pub(in crate::jvm) fn lock_fields<M: Memory>(
     })
 }
 
-impl Locks {
+impl LockOffsets {
     /// The masks of the pointers of this JVM's collector; `None`: pointers have no colour.
-    fn colours(&self, flags: &Flags) -> Result<Option<Colours>, Nonsense> {
+    fn colours(&self, flags: &Flags) -> Result<Option<ZgcMasks>, InvalidMemory> {
         if flags.z_collector != Some(true) {
             return Ok(None);
         }
         let has_generations = flags.z_generations.unwrap_or(self.shifted_colours.is_some());
         let colours = if has_generations { self.shifted_colours } else { self.plain_colours };
-        colours.ok_or(Nonsense).map(Some)
+        colours.ok_or(InvalidMemory).map(Some)
     }
 }
 
-impl Narrow {
-    fn compression<M: Memory>(self, memory: &M) -> Result<PointerCompression, Nonsense> {
+impl PointerCompressionAddresses {
+    fn compression<M: Memory>(self, memory: &M) -> Result<PointerCompression, InvalidMemory> {
         let mut shift = [0; 4];
         memory.read_all(self.shift, &mut shift)?;
-        let shift = Some(u32::from_ne_bytes(shift)).filter(|shift| *shift < 16).ok_or(Nonsense)?;
+        let shift = Some(u32::from_ne_bytes(shift)).filter(|shift| *shift < 16).ok_or(InvalidMemory)?;
         Ok(PointerCompression { base: memory.word(self.base)?, shift })
     }
 }
@@ -163,10 +156,10 @@ mod tests {
     #[test]
     fn the_colours_are_those_of_the_collector() {
         let (_, layout) = jvm();
-        let colours = |globals| Some(Colours { globals, good: 0, bad: 8 });
+        let colours = |globals| Some(ZgcMasks { globals, good: 0, bad: 8 });
         let found = |plain, shifted, z_generations| {
             let locks = layout.locks.clone().unwrap();
-            let locks = Locks { plain_colours: plain, shifted_colours: shifted, ..locks };
+            let locks = LockOffsets { plain_colours: plain, shifted_colours: shifted, ..locks };
             locks.colours(&Flags { z_collector: Some(true), z_generations, ..Flags::default() })
         };
         let (plain, shifted) = (colours(1), colours(2));
@@ -174,7 +167,7 @@ mod tests {
         assert_eq!(found(plain, shifted, Some(false)), Ok(plain), "JDK 21 to 23");
         assert_eq!(found(plain, shifted, Some(true)), Ok(shifted));
         assert_eq!(found(None, shifted, None), Ok(shifted), "later");
-        assert_eq!(found(None, None, None), Err(Nonsense), "this test's JVM");
+        assert_eq!(found(None, None, None), Err(InvalidMemory), "this test's JVM");
     }
 
     #[test]
@@ -190,7 +183,7 @@ mod tests {
         for (what, lie) in lies {
             let (bytes, mut layout) = jvm();
             lie(&bytes, &mut layout);
-            assert_eq!(lock_fields(&&bytes, &layout, &Flags::default()).err(), Some(Nonsense), "{what}");
+            assert_eq!(lock_fields(&&bytes, &layout, &Flags::default()).err(), Some(InvalidMemory), "{what}");
         }
     }
 }

@@ -39,13 +39,13 @@ impl MethodLook {
 
 /// Facts about class unloads, for one question.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Evidence {
+pub(super) struct UnloadEvidence {
     /// Since when the method is known to be there, without an earlier look.
     pub(super) since: Option<MonoNs>,
     /// Number of unloaded classes now.
     pub(super) gone: u64,
     /// Lower bound of that number at the time of the sample in question.
-    pub(super) gone_at_tick: u64,
+    pub(super) gone_at_sample: u64,
 }
 
 /// The looks at the methods of one JVM.
@@ -73,40 +73,42 @@ impl MethodLooks {
 
     /// Compares the method with the last look; returns since when it is known to be as it is now.
     ///
-    /// A freed method can be read until its memory is reused. The method was not freed before the sample: either it ran
-    /// at the sample, or what ran then had to be freed before it came.
+    /// A freed method can be read until its memory is reused. But the method that is read now was not freed before the
+    /// sample: either this method ran at the sample, or another method ran there, which had to be freed before this
+    /// method could get its address.
     pub(super) fn compare(
         &mut self,
         method: u64,
         now: Option<&MethodInfo>,
-        Evidence { since, gone, gone_at_tick }: Evidence,
+        UnloadEvidence { since, gone, gone_at_sample }: UnloadEvidence,
     ) -> Option<MonoNs> {
         let at = MonoNs::now();
         let Some(look) = self.looks.get_mut(&method) else {
             // An address without a method is not remembered. A method may come there, or was freed with the classes
             // unloaded since.
             if let Some(found) = now {
-                let unloaded = gone_at_tick;
+                let unloaded = gone_at_sample;
                 self.insert(method, MethodLook { found: Some(found.clone()), since, unloaded, at, read: at });
             }
             return since;
         };
         if look.found.as_ref() != now {
             self.bytes -= look.bytes();
-            *look = MethodLook { found: now.cloned(), since: Some(at), unloaded: gone_at_tick, at, read: at };
+            *look =
+                MethodLook { found: now.cloned(), since: Some(at), unloaded: gone_at_sample, at, read: at };
             self.bytes += look.bytes();
             return look.since;
         }
         // Another method can have been there in between only if two classes were unloaded: its own, and that of the
         // method before.
         if now.is_some() && gone.saturating_sub(look.unloaded) > 1 {
-            (look.since, look.unloaded) = (since, gone_at_tick);
+            (look.since, look.unloaded) = (since, gone_at_sample);
         }
         let same = |a: &MethodInfo, b: &MethodInfo| Arc::ptr_eq(&a.method, &b.method);
         if !look.found.as_ref().zip(now).is_some_and(|(a, b)| same(a, b)) {
             (look.found, look.read) = (now.cloned(), at);
         }
-        (look.unloaded, look.at) = (look.unloaded.max(gone_at_tick), at);
+        (look.unloaded, look.at) = (look.unloaded.max(gone_at_sample), at);
         look.since
     }
 
@@ -121,7 +123,7 @@ impl MethodLooks {
     }
 
     /// Forgets methods without recent questions.
-    pub(super) fn thin(&mut self, now: MonoNs) {
+    pub(super) fn evict_unused(&mut self, now: MonoNs) {
         if now.0.saturating_sub(self.thinned.0) < KEPT {
             return;
         }
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_asks_about_any_more_is_forgotten() {
+    fn unused_methods_are_evicted() {
         let bytes = FakeMemory::made();
         let (used, past) = (bytes.java(0, "used"), bytes.java(1, "past"));
         let memory = BoundedMemory::new(&bytes);
@@ -154,20 +156,20 @@ mod tests {
         let mut looks = MethodLooks::default();
         let ask = |looks: &mut MethodLooks, method: u64| {
             let found = MethodReader::new(false).at(&memory, &layout(), method).unwrap();
-            looks.compare(method, Some(&found), Evidence::default());
+            looks.compare(method, Some(&found), UnloadEvidence::default());
         };
-        looks.thin(MonoNs::now());
+        looks.evict_unused(MonoNs::now());
         ask(&mut looks, used);
         ask(&mut looks, past);
         let both = looks.bytes;
         let soon = MonoNs(looks.thinned.0 + KEPT - 1);
-        looks.thin(soon);
+        looks.evict_unused(soon);
         assert_eq!(looks.looks.len(), 2);
-        looks.thin(MonoNs(soon.0 + 1));
+        looks.evict_unused(MonoNs(soon.0 + 1));
         assert_eq!(looks.looks.len(), 2, "both were asked about since the last time");
         looks.thinned = MonoNs::now();
         ask(&mut looks, used);
-        looks.thin(MonoNs(looks.thinned.0 + KEPT));
+        looks.evict_unused(MonoNs(looks.thinned.0 + KEPT));
         assert!(looks.looks.contains_key(&used) && looks.looks.len() == 1);
         assert!(looks.bytes > 0 && looks.bytes < both);
     }

@@ -8,10 +8,13 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use self::library::{LOADERS, PERF_DATA};
+#[cfg(test)]
+pub use self::threads::HEAP_IS_STOPPED;
 pub use self::threads::{NAME, NUMBER, STRING};
 use self::threads::{THREADS, THREADS_END};
 use super::layout::{
-    BlobOffsets, BlobPlace, Classes, FrameOffsets, HeapOffsets, MethodOffsets, Nmethods, Parts,
+    BlobOffsets, BlobPlace, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, MethodOffsets,
+    NmethodOffsets,
 };
 use super::{AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot, lock_fields};
 use crate::jvm::inspection::inspect;
@@ -178,7 +181,7 @@ impl FakeMemory {
 pub fn layout() -> VmLayout {
     VmLayout {
         heaps: HeapOffsets {
-            at: BASE + POINTER,
+            address: BASE + POINTER,
             array: None,
             memory: (0, 8),
             memory_limit: 40,
@@ -190,11 +193,11 @@ pub fn layout() -> VmLayout {
             block_length_is_half: false,
         },
         blob: BlobOffsets { name: 0, size: 8, code: BlobPlace::Offset(12), code_end: BlobPlace::Offset(16) },
-        nmethod: Nmethods {
+        nmethod: NmethodOffsets {
             size: 64,
             method: 32,
             compile_id: 40,
-            parts: Parts::Inside {
+            parts: DebugDataOffsets::Inside {
                 metadata: 44,
                 scopes: BlobPlace::Offset(48),
                 records: 52,
@@ -213,7 +216,7 @@ pub fn layout() -> VmLayout {
             interpreter_length: 16,
             has_mirror: true,
         },
-        classes: Classes::default(),
+        classes: ClassUnloadLayout::default(),
         threads: None,
         locks: None,
         method: MethodOffsets {

@@ -9,7 +9,7 @@ use jvm_symbols_log::LineEntry;
 use super::layout::{self, VmLayout};
 use super::unsigned5::Unsigned5Stream;
 use crate::jvm::code::JavaMethod;
-use crate::jvm::memory::{Memory, Nonsense, half_in, short_in, word_in};
+use crate::jvm::memory::{InvalidMemory, Memory, half_in, short_in, word_in};
 
 /// The flag of a `ConstMethod` with a line table (`ConstMethod::_has_linenumber_table` of JDK 8 to 20,
 /// `ConstMethodFlags::_misc_has_linenumber_table` since).
@@ -28,7 +28,7 @@ pub(super) struct MethodInfo {
     pub(super) method: Arc<JavaMethod>,
     /// Addresses; empty for a native method.
     pub(super) bytecodes: Range<u64>,
-    links: Links,
+    links: MethodLinks,
     /// The address of the class.
     pub(super) class: u64,
 }
@@ -44,7 +44,7 @@ impl MethodInfo {
 /// The path from a method to its names: the `ConstMethod`, its constant pool, and the name's index there. The length of
 /// the bytecodes is compared too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Links {
+struct MethodLinks {
     const_method: u64,
     constants: u64,
     name_index: u16,
@@ -62,15 +62,15 @@ impl ConstMethod {
         memory: &M,
         layout: &layout::MethodOffsets,
         method: u64,
-    ) -> Result<ConstMethod, Nonsense> {
+    ) -> Result<ConstMethod, InvalidMemory> {
         let at = memory.word(place(method, layout.const_method)?)?;
-        let mut header = vec![0; usize::try_from(layout.const_method_size).map_err(|_| Nonsense)?];
+        let mut header = vec![0; usize::try_from(layout.const_method_size).map_err(|_| InvalidMemory)?];
         memory.read_all(at, &mut header)?;
         Ok(ConstMethod { at, header })
     }
 
-    fn links(&self, layout: &layout::MethodOffsets) -> Result<Links, Nonsense> {
-        Ok(Links {
+    fn links(&self, layout: &layout::MethodOffsets) -> Result<MethodLinks, InvalidMemory> {
+        Ok(MethodLinks {
             const_method: self.at,
             constants: word_in(&self.header, layout.constants)?,
             name_index: short_in(&self.header, layout.name_index)?,
@@ -114,14 +114,14 @@ impl MethodReader {
         memory: &M,
         layout: &VmLayout,
         method: u64,
-    ) -> Result<MethodInfo, Nonsense> {
+    ) -> Result<MethodInfo, InvalidMemory> {
         let l = &layout.method;
         let const_method = ConstMethod::read(memory, l, method)?;
         let links = const_method.links(l)?;
         let pool = Pool::read(memory, l, links.constants)?;
         let class =
             self.classes.entry(pool.holder).or_insert_with(|| ClassTexts::read(memory, l, pool.holder).ok());
-        let class = class.as_ref().ok_or(Nonsense)?;
+        let class = class.as_ref().ok_or(InvalidMemory)?;
         let name = pool.symbol(memory, l, links.name_index)?;
         let lines = lines(memory, layout, &const_method)?;
         let begin = place(links.const_method, l.const_method_size)?;
@@ -131,8 +131,8 @@ impl MethodReader {
     }
 }
 
-fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
-    base.checked_add(offset).ok_or(Nonsense)
+fn place(base: u64, offset: u64) -> Result<u64, InvalidMemory> {
+    base.checked_add(offset).ok_or(InvalidMemory)
 }
 
 impl ClassTexts {
@@ -140,7 +140,7 @@ impl ClassTexts {
         memory: &M,
         layout: &layout::MethodOffsets,
         class: u64,
-    ) -> Result<ClassTexts, Nonsense> {
+    ) -> Result<ClassTexts, InvalidMemory> {
         let name = class_name(memory, layout, class)?;
         Ok(ClassTexts { name: with_hidden_suffix(name), file: source_file(memory, layout, class)? })
     }
@@ -151,7 +151,7 @@ pub(super) fn class_name<M: Memory>(
     memory: &M,
     layout: &layout::MethodOffsets,
     class: u64,
-) -> Result<Vec<u8>, Nonsense> {
+) -> Result<Vec<u8>, InvalidMemory> {
     symbol(memory, layout, memory.word(place(class, layout.class_name)?)?)
 }
 
@@ -161,7 +161,7 @@ fn source_file<M: Memory>(
     memory: &M,
     layout: &layout::MethodOffsets,
     class: u64,
-) -> Result<Vec<u8>, Nonsense> {
+) -> Result<Vec<u8>, InvalidMemory> {
     let at = |offset: u64| place(class, offset);
     let pool = Pool::of_class(memory, layout, class)?;
     let index = match (layout.file_in_pool, layout.file_in_class) {
@@ -184,8 +184,8 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn read<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Pool, Nonsense> {
-        let mut header = vec![0; usize::try_from(layout.pool_size).map_err(|_| Nonsense)?];
+    fn read<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Pool, InvalidMemory> {
+        let mut header = vec![0; usize::try_from(layout.pool_size).map_err(|_| InvalidMemory)?];
         memory.read_all(at, &mut header)?;
         let holder = word_in(&header, layout.pool_holder)?;
         let length = half_in(&header, layout.pool_length)?;
@@ -196,7 +196,7 @@ impl Pool {
         memory: &M,
         layout: &layout::MethodOffsets,
         class: u64,
-    ) -> Result<Pool, Nonsense> {
+    ) -> Result<Pool, InvalidMemory> {
         Pool::read(memory, layout, memory.word(place(class, layout.class_pool)?)?)
     }
 
@@ -211,21 +211,21 @@ impl Pool {
         memory: &M,
         layout: &layout::MethodOffsets,
         index: u16,
-    ) -> Result<Vec<u8>, Nonsense> {
+    ) -> Result<Vec<u8>, InvalidMemory> {
         if index == 0 || u32::from(index) >= self.length {
-            return Err(Nonsense);
+            return Err(InvalidMemory);
         }
-        let entry = self.at.checked_add(layout.pool_size + u64::from(index) * 8).ok_or(Nonsense)?;
+        let entry = self.at.checked_add(layout.pool_size + u64::from(index) * 8).ok_or(InvalidMemory)?;
         symbol(memory, layout, memory.word(entry)?)
     }
 }
 
-fn symbol<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Vec<u8>, Nonsense> {
+fn symbol<M: Memory>(memory: &M, layout: &layout::MethodOffsets, at: u64) -> Result<Vec<u8>, InvalidMemory> {
     let mut first = [0; SHORT_SYMBOL];
     let got = memory.read(at, &mut first);
-    let first = first.get(..got).ok_or(Nonsense)?;
+    let first = first.get(..got).ok_or(InvalidMemory)?;
     let length = usize::from(short_in(first, layout.symbol_length)?);
-    let body = usize::try_from(layout.symbol_body).map_err(|_| Nonsense)?;
+    let body = usize::try_from(layout.symbol_body).map_err(|_| InvalidMemory)?;
     if let Some(text) = first.get(body..).and_then(|rest| rest.get(..length)) {
         return Ok(text.to_owned());
     }
@@ -254,7 +254,7 @@ fn lines<M: Memory>(
     memory: &M,
     layout: &VmLayout,
     ConstMethod { at, header }: &ConstMethod,
-) -> Result<Vec<LineEntry>, Nonsense> {
+) -> Result<Vec<LineEntry>, InvalidMemory> {
     const LONG: u8 = 0xff;
     let l = &layout.method;
     if short_in(header, l.flags)? & HAS_LINES == 0 {
@@ -262,8 +262,8 @@ fn lines<M: Memory>(
     }
     let begin = l.const_method_size + u64::from(short_in(header, l.code_size)?);
     let end = (u64::from(half_in(header, l.words)?) * 8).min(MAX_TABLES);
-    let size = end.checked_sub(begin).ok_or(Nonsense)?;
-    let mut bytes = vec![0; usize::try_from(size).map_err(|_| Nonsense)?];
+    let size = end.checked_sub(begin).ok_or(InvalidMemory)?;
+    let mut bytes = vec![0; usize::try_from(size).map_err(|_| InvalidMemory)?];
     memory.read_all(place(*at, begin)?, &mut bytes)?;
     let mut stream = Unsigned5Stream::new(&bytes, layout.null_free);
     let (mut entries, mut bci, mut line) = (Vec::new(), 0_u32, 0_u32);
@@ -273,7 +273,7 @@ fn lines<M: Memory>(
             None | Some(0) => break,
             Some(LONG) => {
                 let (Some(step), Some(lines)) = (stream.signed(), stream.signed()) else {
-                    return Err(Nonsense);
+                    return Err(InvalidMemory);
                 };
                 bci = bci.wrapping_add_signed(step);
                 line = line.wrapping_add_signed(lines);

@@ -12,6 +12,7 @@ mod blob;
 mod bounded_memory;
 mod class_fields;
 mod code;
+mod collections;
 mod debug_info;
 mod described;
 mod frames;
@@ -45,4 +46,4 @@ pub use miss::VmMiss;
 pub(super) use stubs::blobs;
 pub use stubs::{StubBlob, StubBlobs};
 
-pub use super::memory::{Memory, Nonsense, ProcessMemory};
+pub use super::memory::{InvalidMemory, Memory, ProcessMemory};

@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 
-use super::layout::{Classes, Graph, MethodOffsets, VmLayout};
-use super::loaders::{ClassLinks, Permanent};
+use super::layout::{ClassUnloadLayout, LoaderGraphOffsets, MethodOffsets, VmLayout};
+use super::loaders::{ClassLinks, PermanentLoader};
 use super::methods::class_name;
-use crate::jvm::memory::{Memory, Nonsense};
+use crate::jvm::memory::{InvalidMemory, Memory};
 use crate::sample::MonoNs;
 
 /// Most loaders of the list that are read. The list begins with the newest.
@@ -30,24 +30,24 @@ const ONLY: [&[u8]; 2] = [
 impl VmLayout {
     /// Whether the loader with this data is never unloaded.
     pub(super) fn is_permanent<M: Memory>(&self, memory: &M, loader: u64) -> bool {
-        let Classes { graph, links, .. } = &self.classes;
+        let ClassUnloadLayout { graph, links, .. } = &self.classes;
         graph
             .zip(*links)
             .is_some_and(|(graph, links)| graph.is_permanent(memory, loader, &links, &self.method))
     }
 }
 
-impl Graph {
+impl LoaderGraphOffsets {
     /// The permanent loaders that exist by now.
     pub(super) fn permanent<M: Memory>(
         &self,
         memory: &M,
         links: &ClassLinks,
         methods: &MethodOffsets,
-    ) -> Vec<Permanent> {
+    ) -> Vec<PermanentLoader> {
         let begun = |loader| {
             let first = links.first_of(memory, loader).ok()?;
-            Some(Permanent { loader, first, at: MonoNs::now().0 })
+            Some(PermanentLoader { loader, first, read_ns: MonoNs::now().0 })
         };
         let boot = self.boot(memory, links);
         let whole = |oldest: &VecDeque<u64>| oldest.back().is_some_and(|&last| boot == Ok(last));
@@ -72,7 +72,7 @@ impl Graph {
     }
 
     /// The boot loader, which is older than all others.
-    fn boot<M: Memory>(&self, memory: &M, links: &ClassLinks) -> Result<u64, Nonsense> {
+    fn boot<M: Memory>(&self, memory: &M, links: &ClassLinks) -> Result<u64, InvalidMemory> {
         let object = memory.word(self.object)?;
         memory.word(place(object, links.loader)?)
     }
@@ -102,8 +102,8 @@ impl Graph {
     }
 }
 
-fn place(base: u64, offset: u64) -> Result<u64, Nonsense> {
-    base.checked_add(offset).ok_or(Nonsense)
+fn place(base: u64, offset: u64) -> Result<u64, InvalidMemory> {
+    base.checked_add(offset).ok_or(InvalidMemory)
 }
 
 #[cfg(test)]
@@ -132,7 +132,8 @@ mod tests {
         }
     }
 
-    const GRAPH: Graph = Graph { head: 8, next: 16, object: 24, system: Some((32, 8)) };
+    const GRAPH: LoaderGraphOffsets =
+        LoaderGraphOffsets { head: 8, next: 16, object: 24, system: Some((32, 8)) };
     const LINKS: ClassLinks = ClassLinks { loader: 8, first: 0, next: 16, kind: 24 };
     const OBJECT: u64 = 0x800;
     const SYSTEM: u64 = 0x900;

@@ -5,13 +5,14 @@
 //! holds a `CodeBlob`. The JVM runs meanwhile: blobs that do not read the same twice are left out.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::blob::{Identity, block_at, is_method};
-use super::heaps::{Heap, each, is_used, segments};
+use super::blob::{BlobIdentity, block_at, is_method};
+use super::heaps::{Heap, is_used, read_heaps, segments};
 use super::layout::VmLayout;
-use crate::jvm::memory::{Memory, Nonsense, word_in};
+use crate::jvm::memory::{InvalidMemory, Memory, word_in};
 use crate::text::clean;
 
 /// Most blocks of one heap: 240 MB of the shortest methods.
@@ -44,13 +45,13 @@ pub struct StubBlobs {
 }
 
 /// Reads the code cache. `base` is where `libjvm.so` is mapped.
-pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<StubBlobs, Nonsense> {
+pub(in crate::jvm) fn blobs<M: Memory>(memory: &M, base: u64) -> Result<StubBlobs, InvalidMemory> {
     walk(memory, &VmLayout::read(memory, base)?)
 }
 
-fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, Nonsense> {
-    let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
-    for heap in each(memory, &layout.heaps)?.iter().flatten() {
+fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, InvalidMemory> {
+    let mut walk = HeapWalk { memory, layout, names: HashMap::new(), found: Vec::new() };
+    for heap in read_heaps(memory, &layout.heaps)?.iter().flatten() {
         // An invalid block ends the reading of its heap; the other heaps are still read.
         let _ = walk.heap(heap);
     }
@@ -59,7 +60,7 @@ fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, Nonsense>
 
 /// The code in one heap that is no method, with HotSpot's names.
 pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<(String, (u64, u64))> {
-    let mut walk = Walk { memory, layout, names: HashMap::new(), found: Vec::new() };
+    let mut walk = HeapWalk { memory, layout, names: HashMap::new(), found: Vec::new() };
     let _ = walk.heap(heap);
     let StubBlobs { names, blobs } = walk.finish();
     let name = |blob: &StubBlob| names.get(usize::from(blob.name)).cloned().unwrap_or_default();
@@ -67,26 +68,26 @@ pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) ->
 }
 
 /// The state while the heaps are read.
-struct Walk<'a, M> {
+struct HeapWalk<'a, M> {
     memory: &'a M,
     layout: &'a VmLayout,
     /// Names by their addresses; `None` for those of methods.
     names: HashMap<u64, Option<String>>,
     /// Blobs by their start.
-    found: Vec<(u64, Identity)>,
+    found: Vec<(u64, BlobIdentity)>,
 }
 
-impl<M: Memory> Walk<'_, M> {
-    fn heap(&mut self, heap: &Heap) -> Result<(), Nonsense> {
-        let (mut at, end) = heap.memory;
+impl<M: Memory> HeapWalk<'_, M> {
+    fn heap(&mut self, heap: &Heap) -> Result<(), InvalidMemory> {
+        let Range { start: mut at, end } = heap.memory.clone();
         for _ in 0..MAX_BLOCKS {
             if at >= end || self.found.len() >= MAX_BLOBS {
                 break;
             }
             let block = block_at(self.memory, self.layout, at)?;
             let size = segments(&block, &self.layout.heaps)?.checked_mul(1 << heap.segment_log2);
-            let size = size.filter(|&size| size > 0).ok_or(Nonsense)?;
-            let next = at.checked_add(size).filter(|&next| next <= end).ok_or(Nonsense)?;
+            let size = size.filter(|&size| size > 0).ok_or(InvalidMemory)?;
+            let next = at.checked_add(size).filter(|&next| next <= end).ok_or(InvalidMemory)?;
             if let Some(stub) = self.stub(at, &block).filter(|(_, blob)| blob.code.1 <= next) {
                 self.found.push(stub);
             }
@@ -96,11 +97,11 @@ impl<M: Memory> Walk<'_, M> {
     }
 
     /// The blob in the block at `at`, if the block is in use and the blob has code and is no method.
-    fn stub(&mut self, at: u64, block: &[u8]) -> Option<(u64, Identity)> {
+    fn stub(&mut self, at: u64, block: &[u8]) -> Option<(u64, BlobIdentity)> {
         let start =
             at.checked_add(self.layout.heaps.block_size).filter(|_| is_used(block, &self.layout.heaps))?;
         let header = block.get(usize::try_from(start - at).ok()?..)?;
-        let identity = Identity::of(header, self.layout, start, false).ok()?;
+        let identity = BlobIdentity::of(header, self.layout, start, false).ok()?;
         let has_code = identity.code.0 < identity.code.1;
         let name = word_in(header, self.layout.blob.name).ok()?;
         (has_code && self.is_stub(name)).then_some((start, identity))
@@ -229,7 +230,7 @@ mod tests {
         memory.word(pointers + 8, BASE + HEAP);
         memory.word(0x380, BASE + array);
         let mut layout = layout();
-        (layout.heaps.at, layout.heaps.array) = (BASE + 0x380, Some((0, 8)));
+        (layout.heaps.address, layout.heaps.array) = (BASE + 0x380, Some((0, 8)));
         assert_eq!(walk(&&memory, &layout).unwrap().blobs.len(), 1);
     }
 }

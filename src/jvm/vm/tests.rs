@@ -1,12 +1,16 @@
 //! Code and methods in fake memory: valid data, changing data, and forged data.
 
-use super::layout::Classes;
+use std::cell::Cell;
+
+use super::layout::ClassUnloadLayout;
 use super::made::{
-    BASE, CODE, FakeMemory, HEAP, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm, layout, read,
+    BASE, CODE, FakeMemory, HEAP, HEAP_IS_STOPPED, LIBRARY, MAP, METHOD, NAME, NUMBER, POINTER, STRING, jvm,
+    layout, read,
 };
-use super::unloads::Unloads;
+use super::unloads::UnloadCounter;
 use super::{AddressQuery, MethodQuery, VmAnswer, VmCode, VmLayout, VmMiss};
 use crate::jvm::inspection::inspect;
+use crate::jvm::memory::Memory;
 use crate::sample::MonoNs;
 
 fn code(bytes: &FakeMemory) -> VmCode<&FakeMemory> {
@@ -20,7 +24,7 @@ fn ask(code: &mut VmCode<&FakeMemory>, pc: u64, leaf: bool, at: u64) -> VmAnswer
 }
 
 /// Name, line and bytecode index of each frame, innermost first.
-fn told(answer: &VmAnswer) -> Result<Vec<String>, VmMiss> {
+fn shown(answer: &VmAnswer) -> Result<Vec<String>, VmMiss> {
     let frames = answer.frames.as_ref().map_err(|&miss| miss)?;
     Ok(frames.iter().map(|f| format!("{}:{}@{}", f.name, f.line, f.bci.map_or(-1, i64::from))).collect())
 }
@@ -40,7 +44,7 @@ fn the_layout_is_what_the_library_says() {
     bytes.classes();
     let later = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
     assert!(later.null_free);
-    let Classes { unloads, links, permanent, .. } = later.classes;
+    let ClassUnloadLayout { unloads, links, permanent, .. } = later.classes;
     assert!(unloads.is_some() && links.is_some());
     assert_eq!(permanent.len(), 1, "the boot loader");
 }
@@ -59,10 +63,53 @@ fn threads_have_the_names_that_their_objects_have() {
         let layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
         let mut code = VmCode::new(&bytes, layout, false);
         code.check(MonoNs(0));
+        bytes.put(HEAP_IS_STOPPED, &[1]);
+        assert_eq!(code.thread_names(&[NUMBER]), [None]);
+        bytes.put(HEAP_IS_STOPPED, &[0]);
         let name = Some(NAME.to_owned());
+        assert_eq!(code.thread_names(&[1, NUMBER, 2]), [None, name.clone(), None], "{release}");
+        // A collection moves the objects: the thread keeps its name.
+        bytes.put(HEAP_IS_STOPPED, &[1]);
         assert_eq!(code.thread_names(&[1, NUMBER, 2]), [None, name, None], "{release}");
+        bytes.put(HEAP_IS_STOPPED, &[0]);
         // The string's class is invalid, as in memory that a collector left behind.
         bytes.half(STRING + 8, 0);
+        assert_eq!(code.thread_names(&[NUMBER]), [None]);
+    }
+}
+
+/// Memory of a JVM whose collection ends after some looks at it.
+struct EndingCollection<'a> {
+    bytes: &'a FakeMemory,
+    looks: Cell<u32>,
+}
+
+impl Memory for &EndingCollection<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        if address == BASE + HEAP_IS_STOPPED {
+            self.looks.set(self.looks.get() + 1);
+            self.bytes.put(HEAP_IS_STOPPED, &[u8::from(self.looks.get() < 3)]);
+        }
+        self.bytes.read(address, buffer)
+    }
+}
+
+#[test]
+fn a_thread_without_a_name_waits_for_the_end_of_a_collection() {
+    let bytes = FakeMemory::made();
+    bytes.library("17.0.1+1", true);
+    bytes.threads(true);
+    let layout = VmLayout::read(&&bytes, BASE + LIBRARY).unwrap();
+    let memory = EndingCollection { bytes: &bytes, looks: Cell::new(0) };
+    let mut code = VmCode::new(&memory, layout.clone(), false);
+    code.check(MonoNs(0));
+    assert_eq!(code.thread_names(&[NUMBER]), [Some(NAME.to_owned())]);
+    assert!(memory.looks.get() > 3, "{}", memory.looks.get());
+    // A JVM that always collects costs no more than a fixed time.
+    bytes.put(HEAP_IS_STOPPED, &[1]);
+    let mut code = VmCode::new(&bytes, layout, false);
+    code.check(MonoNs(0));
+    for _ in 0..10_000 {
         assert_eq!(code.thread_names(&[NUMBER]), [None]);
     }
 }
@@ -75,9 +122,9 @@ fn an_address_has_the_chain_of_the_record_at_or_above() {
     let mut code = code(&bytes);
     let both = Ok(vec!["p.C.inner:12@5".to_owned(), "p.C.outer:12@7".to_owned()]);
     for (pc, leaf) in [(0, true), (0x40, true), (0x40, false)] {
-        assert_eq!(told(&ask(&mut code, start + pc, leaf, 10)), both, "{pc:x}");
+        assert_eq!(shown(&ask(&mut code, start + pc, leaf, 10)), both, "{pc:x}");
     }
-    let one = |code: &mut _, pc, leaf| told(&ask(code, start + pc, leaf, 10));
+    let one = |code: &mut _, pc, leaf| shown(&ask(code, start + pc, leaf, 10));
     assert_eq!(one(&mut code, 0x41, true), Ok(vec!["p.C.outer:12@7".to_owned()]));
     // Above the last record, and behind the last instruction.
     assert_eq!(one(&mut code, 0x3ff, true), Ok(vec!["p.C.outer:0@-1".to_owned()]));
@@ -94,9 +141,9 @@ fn stubs_have_their_blobs_names() {
     let start = BASE + bytes.blob(32, "StubRoutines (1)") + 0x100;
     let mut code = code(&bytes);
     let stub = Ok(vec!["StubRoutines (1):0@-1".to_owned()]);
-    assert_eq!(told(&ask(&mut code, start + 0x10, true, 10)), stub);
-    assert_eq!(told(&ask(&mut code, start + 0x10, false, 10)), Ok(vec!["call_stub:0@-1".to_owned()]));
-    assert_eq!(told(&ask(&mut code, start + 0x11, false, 10)), stub);
+    assert_eq!(shown(&ask(&mut code, start + 0x10, true, 10)), stub);
+    assert_eq!(shown(&ask(&mut code, start + 0x10, false, 10)), Ok(vec!["call_stub:0@-1".to_owned()]));
+    assert_eq!(shown(&ask(&mut code, start + 0x11, false, 10)), stub);
 }
 
 #[test]
@@ -106,41 +153,41 @@ fn code_that_goes_is_not_believed_for_the_ticks_before() {
     let start = bytes.method(0, 7, old, old);
     let mut code = code(&bytes);
     let first = ask(&mut code, start + 0x41, true, 10);
-    assert_eq!((told(&first), first.lasting), (Ok(vec!["p.C.old:12@7".to_owned()]), true));
+    assert_eq!((shown(&first), first.lasting), (Ok(vec!["p.C.old:12@7".to_owned()]), true));
     assert!(code.check(MonoNs(20)).is_empty());
     bytes.method(0, 8, new, new);
     assert_eq!(code.check(MonoNs(30)).len(), 1);
     let moved = ask(&mut code, start + 0x41, true, 25);
-    assert_eq!((told(&moved), moved.lasting), (Err(VmMiss::CodeMoved), false));
+    assert_eq!((shown(&moved), moved.lasting), (Err(VmMiss::CodeMoved), false));
     assert!(code.changes(start + 0x41, true, MonoNs(25), MonoNs(35)));
     assert!(!code.changes(start + 0x41, true, MonoNs(31), MonoNs(35)));
-    assert_eq!(told(&ask(&mut code, start + 0x41, true, 35)), Ok(vec!["p.C.new:12@7".to_owned()]));
+    assert_eq!(shown(&ask(&mut code, start + 0x41, true, 35)), Ok(vec!["p.C.new:12@7".to_owned()]));
     // Dead, but still there.
     bytes.word(CODE + 16 + 32, 0);
-    assert_eq!(told(&ask(&mut code, start + 0x41, true, 36)), Err(VmMiss::CodeMoved));
+    assert_eq!(shown(&ask(&mut code, start + 0x41, true, 36)), Err(VmMiss::CodeMoved));
     // Freed, and the memory is not reused.
     bytes.put(CODE + 8, &[0]);
     assert_eq!(code.check(MonoNs(40)).len(), 1);
-    assert_eq!(told(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::NoCode));
+    assert_eq!(shown(&ask(&mut code, start + 0x41, true, 45)), Err(VmMiss::NoCode));
 }
 
 /// Since the sample the method in the place of a newly seen one may have been freed with its class.
 #[test]
-fn a_method_that_is_met_after_a_class_has_gone_is_not_believed_for_the_ticks_before() {
+fn a_method_first_seen_after_an_unload_has_no_earlier_names() {
     const UNLOADED: u64 = 0x3000;
     let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let [first, second, third] = [0, 32, 64].map(|segment| bytes.method(segment, 7, method, method));
     let mut layout = layout();
-    layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+    layout.classes.unloads = Some(UnloadCounter::read(&&bytes, BASE + UNLOADED).unwrap());
     let mut code = VmCode::new(&bytes, layout, false);
     code.check(MonoNs::now());
     let before = MonoNs::now().0;
     assert!(ask(&mut code, first, true, before).frames.is_ok(), "no class has gone");
     bytes.word(UNLOADED, 1);
     assert!(ask(&mut code, first, true, before).frames.is_ok(), "it is known from before");
-    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved));
-    assert_eq!(told(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved), "it was met too late");
+    assert_eq!(shown(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved));
+    assert_eq!(shown(&ask(&mut code, second, true, before)), Err(VmMiss::CodeMoved), "first seen too late");
     let after = MonoNs::now().0;
     assert!(ask(&mut code, third, true, after).frames.is_ok());
     assert!(ask(&mut code, second, true, after).frames.is_ok(), "it is known by then");
@@ -152,7 +199,7 @@ fn stubs_stay_whatever_goes() {
     let bytes = FakeMemory::made();
     let stub = BASE + bytes.blob(0, "StubRoutines (1)") + 0x110;
     let mut layout = layout();
-    layout.classes.unloads = Some(Unloads::at(&&bytes, BASE + UNLOADED).unwrap());
+    layout.classes.unloads = Some(UnloadCounter::read(&&bytes, BASE + UNLOADED).unwrap());
     let mut code = VmCode::new(&bytes, layout, false);
     code.check(MonoNs::now());
     bytes.word(UNLOADED, 1);
@@ -160,21 +207,21 @@ fn stubs_stay_whatever_goes() {
 }
 
 #[test]
-fn a_heap_that_has_grown_is_met_with_the_next_check() {
+fn a_grown_heap_is_seen_at_the_next_check() {
     let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let start = bytes.method(32, 7, method, method);
     let end = bytes.get(HEAP + 8);
     bytes.word(HEAP + 8, BASE + CODE + 0x1000);
     let mut code = code(&bytes);
-    assert_eq!(told(&ask(&mut code, start, true, 10)), Err(VmMiss::NoCode));
+    assert_eq!(shown(&ask(&mut code, start, true, 10)), Err(VmMiss::NoCode));
     bytes.word(HEAP + 8, end);
     code.check(MonoNs(20));
     assert!(ask(&mut code, start, true, 30).frames.is_ok());
 }
 
 #[test]
-fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
+fn unused_code_is_evicted() {
     let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let (often, once) = (bytes.method(0, 7, method, method), bytes.method(32, 8, method, method));
@@ -191,7 +238,7 @@ fn code_that_nobody_asks_about_is_not_looked_at_for_ever() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_told_as_such() {
+fn an_exited_process_is_process_gone() {
     let bytes = FakeMemory::made();
     let method = bytes.java(0, "m");
     let start = bytes.method(0, 7, method, method);
@@ -200,7 +247,7 @@ fn a_process_that_has_ended_is_told_as_such() {
     bytes.0.borrow_mut().clear();
     assert!(code.check(MonoNs(20)).is_empty(), "what was known stays as it was");
     assert!(!code.stats().readable);
-    assert_eq!(told(&ask(&mut code, start + 1, true, 15)), Err(VmMiss::ProcessGone));
+    assert_eq!(shown(&ask(&mut code, start + 1, true, 15)), Err(VmMiss::ProcessGone));
 }
 
 #[test]
@@ -211,7 +258,7 @@ fn lies_cost_frames_and_nothing_else() {
         let start = bytes.method(0, 7, method, method);
         tell(&bytes);
         let mut code = code(&bytes);
-        told(&ask(&mut code, start + 0x20, true, 10))
+        shown(&ask(&mut code, start + 0x20, true, 10))
     };
     let blob = CODE + 16;
     assert_eq!(lie(|_| ()).map(|frames| frames.len()), Ok(2));
@@ -223,7 +270,7 @@ fn lies_cost_frames_and_nothing_else() {
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
         bytes.half(blob + field, u32::MAX);
-        assert_eq!(told(&ask(&mut code(&bytes), start + 0x20, true, 10)), Err(VmMiss::BadMemory), "{field}");
+        assert_eq!(shown(&ask(&mut code(&bytes), start + 0x20, true, 10)), Err(VmMiss::BadMemory), "{field}");
     }
     assert_eq!(lie(|b| b.half(CODE + 16 + 8, u32::MAX)), Err(VmMiss::NoCode));
     assert_eq!(lie(|b| b.half(CODE + 16 + 12, 0x700)), Err(VmMiss::NoCode));
@@ -280,7 +327,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
         let asked = MethodQuery { method, bcp: method + 0x100 + 64, at: MonoNs(10) };
         assert_eq!(code.interpreted(&[asked]).len(), 1);
         for pc in [0, 0x20, 0x41, 0x3ff] {
-            match told(&ask(&mut code, start + pc, true, 10)) {
+            match shown(&ask(&mut code, start + pc, true, 10)) {
                 Ok(frames) => right += usize::from(frames.len() < 100),
                 Err(_) => wrong += 1,
             }
@@ -304,7 +351,7 @@ fn only_so_much_is_read_of_one_jvm() {
             .flat_map(|&start| code.lookup(&[AddressQuery { pc: start, leaf: true, at: MonoNs(1) }]))
             .collect();
         asked += 1;
-        if answers.iter().any(|answer| told(answer) == Err(VmMiss::BadMemory)) || asked > 20_000 {
+        if answers.iter().any(|answer| shown(answer) == Err(VmMiss::BadMemory)) || asked > 20_000 {
             break asked;
         }
     };

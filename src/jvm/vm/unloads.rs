@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::jvm::memory::{Memory, Nonsense, half_in};
+use crate::jvm::memory::{InvalidMemory, Memory, half_in};
 use crate::sample::MonoNs;
 
 const NAME: &[u8] = b"java.cls.unloadedClasses\0";
@@ -32,51 +32,51 @@ pub(super) struct PerfData {
 
 /// The counter and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Unloads {
-    at: u64,
+pub(super) struct UnloadCounter {
+    address: u64,
     /// Number of unloaded classes.
     pub(super) count: u64,
     /// Since when the counter has this value; ns.
     since: u64,
 }
 
-impl Unloads {
+impl UnloadCounter {
     /// Finds the counter and reads it.
-    pub(super) fn find<M: Memory>(memory: &M, layout: &PerfData) -> Result<Unloads, Nonsense> {
+    pub(super) fn find<M: Memory>(memory: &M, layout: &PerfData) -> Result<UnloadCounter, InvalidMemory> {
         let data = memory.word(layout.start)?;
-        let place = |base: u64, offset: u64| base.checked_add(offset).ok_or(Nonsense);
-        let number = |at: u64| {
+        let place = |base: u64, offset: u64| base.checked_add(offset).ok_or(InvalidMemory);
+        let number = |address: u64| {
             let mut bytes = [0; 4];
-            memory.read_all(at, &mut bytes).map(|()| u32::from_ne_bytes(bytes))
+            memory.read_all(address, &mut bytes).map(|()| u32::from_ne_bytes(bytes))
         };
         let count = number(place(data, layout.count)?)?.min(MAX_ENTRIES);
         let mut entry = place(data, u64::from(number(place(data, layout.first)?)?))?;
         for _ in 0..count {
             let mut head = [0; MAX_HEAD];
             let got = memory.read(entry, &mut head);
-            let head = head.get(..got).ok_or(Nonsense)?;
-            let name = usize::try_from(half_in(head, layout.name)?).map_err(|_| Nonsense)?;
+            let head = head.get(..got).ok_or(InvalidMemory)?;
+            let name = usize::try_from(half_in(head, layout.name)?).map_err(|_| InvalidMemory)?;
             if head.get(name..).is_some_and(|name| name.starts_with(NAME)) {
-                let at = place(entry, u64::from(half_in(head, layout.value)?))?;
-                return Unloads::at(memory, at);
+                let address = place(entry, u64::from(half_in(head, layout.value)?))?;
+                return UnloadCounter::read(memory, address);
             }
             let length = half_in(head, layout.length)?;
-            entry = place(entry, u64::from(length)).ok().filter(|_| length > 0).ok_or(Nonsense)?;
+            entry = place(entry, u64::from(length)).ok().filter(|_| length > 0).ok_or(InvalidMemory)?;
         }
-        Err(Nonsense)
+        Err(InvalidMemory)
     }
 
-    /// The counter at this address.
-    pub(super) fn at<M: Memory>(memory: &M, at: u64) -> Result<Unloads, Nonsense> {
-        let count = memory.word(at)?;
+    /// Reads the counter at this address.
+    pub(super) fn read<M: Memory>(memory: &M, address: u64) -> Result<UnloadCounter, InvalidMemory> {
+        let count = memory.word(address)?;
         // The counter starts at 0.
         let since = if count == 0 { 0 } else { MonoNs::now().0 };
-        Ok(Unloads { at, count, since })
+        Ok(UnloadCounter { address, count, since })
     }
 
     /// Reads the counter again.
     pub(super) fn renew<M: Memory>(&mut self, memory: &M) {
-        if let Ok(count) = memory.word(self.at)
+        if let Ok(count) = memory.word(self.address)
             && count != self.count
         {
             (self.count, self.since) = (count, MonoNs::now().0);
@@ -92,13 +92,13 @@ impl Unloads {
 /// The counter, with its earlier values.
 #[derive(Clone, Debug)]
 pub(super) struct UnloadHistory {
-    unloads: Unloads,
+    unloads: UnloadCounter,
     /// Values, and when each was seen for the first time; the oldest first, never empty.
     seen: VecDeque<(MonoNs, u64)>,
 }
 
 impl UnloadHistory {
-    pub(super) fn new(unloads: Unloads) -> UnloadHistory {
+    pub(super) fn new(unloads: UnloadCounter) -> UnloadHistory {
         UnloadHistory { unloads, seen: [(unloads.since(), unloads.count)].into() }
     }
 
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_time_has_the_count_that_was_seen_before_it() {
         let bytes = FakeMemory::made();
-        let mut history = UnloadHistory::new(Unloads::at(&&bytes, BASE + POINTER).unwrap());
+        let mut history = UnloadHistory::new(UnloadCounter::read(&&bytes, BASE + POINTER).unwrap());
         let first = MonoNs::now();
         assert_eq!([history.count(), history.at_least(first)], [0, 0]);
         bytes.word(POINTER, 5);
@@ -180,7 +180,7 @@ mod tests {
     fn the_counter_is_found_and_renewed() {
         let bytes =
             data(&["java.cls.loadedClasses", "java.cls.unloadedClassesX", "java.cls.unloadedClasses"]);
-        let mut unloads = Unloads::find(&&bytes, &LAYOUT).unwrap();
+        let mut unloads = UnloadCounter::find(&&bytes, &LAYOUT).unwrap();
         assert_eq!(unloads.count, 3);
         let before = unloads;
         unloads.renew(&&bytes);
@@ -193,16 +193,16 @@ mod tests {
 
     #[test]
     fn data_without_the_counter_or_without_sense_has_none() {
-        assert_eq!(Unloads::find(&&data(&["a"]), &LAYOUT), Err(Nonsense));
-        assert_eq!(Unloads::find(&&FakeMemory::made(), &LAYOUT), Err(Nonsense));
+        assert_eq!(UnloadCounter::find(&&data(&["a"]), &LAYOUT), Err(InvalidMemory));
+        assert_eq!(UnloadCounter::find(&&FakeMemory::made(), &LAYOUT), Err(InvalidMemory));
         let endless = data(&["a"]);
         endless.half(DATA + 28, u32::MAX);
         endless.half(DATA + 32, 0);
-        assert_eq!(Unloads::find(&&endless, &LAYOUT), Err(Nonsense));
+        assert_eq!(UnloadCounter::find(&&endless, &LAYOUT), Err(InvalidMemory));
         endless.half(DATA + 32, u32::MAX);
-        assert_eq!(Unloads::find(&&endless, &LAYOUT), Err(Nonsense));
+        assert_eq!(UnloadCounter::find(&&endless, &LAYOUT), Err(InvalidMemory));
         let name = data(&["java.cls.unloadedClasses"]);
         name.half(DATA + 32 + 4, u32::MAX);
-        assert_eq!(Unloads::find(&&name, &LAYOUT), Err(Nonsense));
+        assert_eq!(UnloadCounter::find(&&name, &LAYOUT), Err(InvalidMemory));
     }
 }

@@ -45,7 +45,7 @@ fn write(difference: &Difference<'_>, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Text that is no markup, whatever is in it: names come from programs.
+/// Text in which no character is markup: names come from programs.
 fn plain(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

@@ -9,11 +9,11 @@ use crate::profile::Kind;
 pub struct Difference<'a> {
     /// The samples of both sides.
     pub pair: &'a ProfilePair,
-    /// What changed.
+    /// Shares of all functions on both sides, and the verdict.
     pub comparison: &'a Comparison,
-    /// The files before.
+    /// File names of the base, as the user gave them.
     pub before: &'a [String],
-    /// The files after.
+    /// File names of the change, as the user gave them.
     pub after: &'a [String],
 }
 

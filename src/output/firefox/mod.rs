@@ -6,8 +6,10 @@
 //! divided as a whole.
 //!
 //! A thread has a row for its samples of the first event, and a row for those of each other event, since the Profiler
-//! adds up the samples of a row. Waits are markers as well, in the thread's first row.
+//! adds up the samples of a row. Waits are markers as well, in the thread's first row. A JVM has a row with a marker for
+//! each second in which it stood still.
 
+mod pause_marker;
 #[cfg(test)]
 mod tests;
 mod wait_marker;
@@ -30,11 +32,13 @@ use super::name;
 use super::seconds::{SECOND, part_of, spread};
 use crate::profile::kind::Origin;
 use crate::profile::labels::LabelsId;
+use crate::profile::pauses::PauseMark;
 use crate::profile::samples::{Sample, Weight};
 use crate::profile::trie::NodeId;
 use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::Event;
 use crate::sample::unit::Unit;
+use pause_marker::PauseMarker;
 use wait_marker::WaitMarker;
 
 /// The Firefox Profiler's format.
@@ -54,19 +58,20 @@ pub static FORMAT: Format = Format {
 pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(first) = views.first() else { bail!("there is no event to write") };
     let mut gzip = GzEncoder::new(out, Compression::default());
-    serde_json::to_writer(&mut gzip, &Threads::of(first, views)).context("writing a Firefox profile")?;
+    serde_json::to_writer(&mut gzip, &FirefoxWriter::of(first, views))
+        .context("writing a Firefox profile")?;
     gzip.finish().context("writing a Firefox profile")?;
     Ok(())
 }
 
 /// A profile under construction.
-struct Threads<'v, 'p> {
+struct FirefoxWriter<'v, 'p> {
     /// The first event. All views have its frames, stacks and labels.
     view: &'v ProfileView<'p>,
     profile: Profile,
     categories: HashMap<&'static str, CategoryHandle>,
     processes: HashMap<(u32, &'p str), ProcessHandle>,
-    threads: HashMap<Row<'p>, ThreadHandle>,
+    threads: HashMap<ThreadRow<'p>, ThreadHandle>,
     strings: HashMap<u32, StringHandle>,
     stacks: HashMap<(ThreadHandle, NodeId), StackHandle>,
     /// Nanoseconds among which the samples of a second are divided.
@@ -75,7 +80,7 @@ struct Threads<'v, 'p> {
 
 /// A row: a thread's samples of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Row<'p> {
+struct ThreadRow<'p> {
     pid: u32,
     process: &'p str,
     tid: u32,
@@ -83,7 +88,7 @@ struct Row<'p> {
     event: Event,
 }
 
-impl<'v, 'p> Threads<'v, 'p> {
+impl<'v, 'p> FirefoxWriter<'v, 'p> {
     fn of(first: &'v ProfileView<'p>, views: &[ProfileView<'p>]) -> Profile {
         let accounts = first.accounts();
         let interval = if accounts.period_ns > 0 { accounts.period_ns } else { SECOND };
@@ -94,7 +99,7 @@ impl<'v, 'p> Threads<'v, 'p> {
         profile.set_symbolicated(true);
         let categories = CATEGORIES.map(|(name, color)| (name, profile.add_category(name, color)));
         let samples = views.iter().flat_map(|view| view.by_second());
-        let mut threads = Threads {
+        let mut threads = FirefoxWriter {
             view: first,
             profile,
             categories: categories.into(),
@@ -108,7 +113,26 @@ impl<'v, 'p> Threads<'v, 'p> {
             threads.add_samples(view);
             threads.add_lost(view);
         }
+        threads.add_pauses(views);
         threads.profile
+    }
+
+    /// Marks the seconds in which JVMs stood still. Only JVMs with samples have a process in the file.
+    fn add_pauses(&mut self, views: &[ProfileView<'p>]) {
+        let samples = views.iter().flat_map(|view| view.by_second());
+        let jvms: HashMap<u32, LabelsId> =
+            samples.map(|sample| (self.view.labels(sample.labels).pid, sample.labels)).collect();
+        let name = self.profile.intern_string(PAUSES);
+        let category = self.categories.get("JVM").copied().unwrap_or(CategoryHandle::OTHER);
+        for PauseMark { pid, second, totals } in self.view.pauses() {
+            let Some(labels) = jvms.get(pid) else { continue };
+            let Labels { process, .. } = self.view.labels(*labels);
+            let row = ThreadRow { pid: *pid, process, tid: 0, thread: PAUSES, event: self.view.event() };
+            let thread = self.row(row);
+            let begin = u64::from(*second) * SECOND;
+            let timing = MarkerTiming::Interval(timestamp(begin), timestamp(begin + SECOND));
+            self.profile.add_marker(thread, timing, PauseMarker { name, category, totals: *totals });
+        }
     }
 
     fn add_samples(&mut self, view: &ProfileView<'_>) {
@@ -192,19 +216,21 @@ impl<'v, 'p> Threads<'v, 'p> {
 
     fn thread(&mut self, id: LabelsId, event: Event) -> ThreadHandle {
         let Labels { pid, process, thread, tid, .. } = self.view.labels(id);
-        let row = Row { pid: *pid, process, tid: *tid, thread, event };
+        self.row(ThreadRow { pid: *pid, process, tid: *tid, thread, event })
+    }
+
+    fn row(&mut self, row: ThreadRow<'p>) -> ThreadHandle {
+        let ThreadRow { pid, process, tid, thread, event } = row;
         if let Some(thread) = self.threads.get(&row) {
             return *thread;
         }
         let begin = timestamp(0);
         let profile = &mut self.profile;
-        let process = *self
-            .processes
-            .entry((*pid, &**process))
-            .or_insert_with(|| profile.add_process(process, *pid, begin));
+        let process =
+            *self.processes.entry((pid, process)).or_insert_with(|| profile.add_process(process, pid, begin));
         let is_first = event == self.view.event();
         let handle =
-            profile.add_thread(process, if *tid > 0 { *tid } else { *pid }, begin, is_first && tid == pid);
+            profile.add_thread(process, if tid > 0 { tid } else { pid }, begin, is_first && tid == pid);
         if is_first {
             profile.set_thread_name(handle, thread);
         } else {
@@ -265,6 +291,9 @@ impl<'v, 'p> Threads<'v, 'p> {
         category.copied().unwrap_or(CategoryHandle::OTHER)
     }
 }
+
+/// The name of a JVM's row of pauses.
+const PAUSES: &str = "Pauses of the JVM";
 
 /// Stands for the reason of a wait whose stack has none.
 const NO_REASON: &str = "[wait]";

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::*;
+use crate::profile::pauses::PauseTotals;
 use crate::profile::{Frame as OurFrame, Profile as OurProfile};
 use crate::sample::ThreadState;
 
@@ -32,7 +33,7 @@ fn profile() -> OurProfile {
 
 fn json(profile: &OurProfile) -> Value {
     let views = profile.views();
-    serde_json::to_value(Threads::of(&views[0], &views)).unwrap()
+    serde_json::to_value(FirefoxWriter::of(&views[0], &views)).unwrap()
 }
 
 fn thread<'j>(json: &'j Value, name: &str) -> &'j Value {
@@ -87,6 +88,27 @@ fn nothing_is_left_out_and_other_formats_see_no_seconds() {
     folded::write(&view, &mut folded).unwrap();
     let folded = String::from_utf8(folded).unwrap();
     assert!(folded.contains("both_[j] 2\n"), "{folded}");
+}
+
+#[test]
+fn each_second_of_a_jvm_with_pauses_has_a_marker() {
+    let mut profile = profile();
+    let totals = PauseTotals { safepoints: 3, safepoint_usec: 1500, collections: 1, collection_usec: 1200 };
+    let mark = |pid, second| PauseMark { pid, second, totals };
+    profile.pauses = vec![mark(7, 0), mark(7, 2), mark(99, 1)];
+    let json = json(&profile);
+    let rows = json["threads"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == "Pauses of the JVM").unwrap();
+    assert_eq!((&row["processName"], rows.len()), (&"java".into(), 3), "a JVM without samples has no row");
+    let markers = &row["markers"];
+    assert_eq!(
+        (&markers["startTime"], &markers["endTime"]),
+        (&[0.0, 2000.0][..].into(), &[1000.0, 3000.0][..].into())
+    );
+    let data = &markers["data"][1];
+    assert_eq!((&data["safepoints"], &data["safepointTime"]), (&3.0.into(), &1.5.into()), "{data}");
+    assert_eq!((&data["collections"], &data["collectionTime"]), (&1.0.into(), &1.2.into()), "{data}");
+    assert!(samples(row).is_empty());
 }
 
 /// The same thread, which also slept for two seconds until second 2, and had page faults.

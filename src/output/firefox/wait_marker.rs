@@ -5,11 +5,10 @@ use fxprof_processed_profile::{
     StaticSchemaMarkerField, StringHandle,
 };
 
-/// A wait.
+/// A marker of the Firefox Profiler for one wait.
 pub(super) struct WaitMarker {
     /// What the thread did.
     pub(super) name: StringHandle,
-    /// Why it waited.
     pub(super) reason: StringHandle,
     pub(super) category: CategoryHandle,
     pub(super) samples: u64,

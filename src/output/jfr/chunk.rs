@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use super::encode::{put_event, put_int, put_no_text, put_number, put_text};
+use super::encode::{put_event, put_int, put_null_text, put_number, put_text};
 use super::metadata::JfrType;
 use super::names::{FrameType, NONE, Names};
 
@@ -45,7 +45,7 @@ pub(super) struct JfrFrame {
     pub(super) kind: FrameType,
 }
 
-/// A stack.
+/// A `jdk.types.StackTrace`.
 #[derive(Clone, Debug)]
 pub(super) struct JfrStack {
     /// The frames, leaf first; at least one, because readers ask for the first.
@@ -56,12 +56,12 @@ pub(super) struct JfrStack {
 
 /// Constants of one type.
 #[derive(Debug, Default)]
-struct Pool {
+struct JfrPool {
     seen: HashSet<u64>,
     entries: Vec<u8>,
 }
 
-impl Pool {
+impl JfrPool {
     /// Where to put the value of a constant, if it is new.
     fn add(&mut self, id: u64) -> Option<&mut Vec<u8>> {
         if id == NONE || !self.seen.insert(id) {
@@ -76,12 +76,12 @@ impl Pool {
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     events: Vec<u8>,
-    threads: Pool,
-    stacks: Pool,
-    methods: Pool,
-    classes: Pool,
-    packages: Pool,
-    texts: Pool,
+    threads: JfrPool,
+    stacks: JfrPool,
+    methods: JfrPool,
+    classes: JfrPool,
+    packages: JfrPool,
+    texts: JfrPool,
 }
 
 impl Chunk {
@@ -91,7 +91,7 @@ impl Chunk {
         self.events.len() + pools.iter().sum::<usize>()
     }
 
-    fn pools(&self) -> [(JfrType, &Pool); 6] {
+    fn pools(&self) -> [(JfrType, &JfrPool); 6] {
         [
             (JfrType::Thread, &self.threads),
             (JfrType::StackTrace, &self.stacks),
@@ -102,25 +102,24 @@ impl Chunk {
         ]
     }
 
-    /// Adds an event.
+    /// Appends an encoded event of `jfr::JfrEvents`.
     pub(super) fn add_event(&mut self, body: &[u8]) {
         put_event(&mut self.events, body);
     }
 
-    /// Adds a text.
     pub(super) fn add_text(&mut self, names: &Names, id: u64) {
         if let Some(out) = self.texts.add(id) {
-            put_text(out, names.text_of(id));
+            put_text(out, names.text_by_id(id));
         }
     }
 
     /// Adds a thread. Which Java thread it is, is not known: readers show the name of the operating system's thread.
     pub(super) fn add_thread(&mut self, names: &Names, id: u64) {
         if let Some(out) = self.threads.add(id) {
-            let thread = names.thread_of(id);
+            let thread = names.thread_by_id(id);
             put_text(out, &thread.name);
             put_number(out, u64::from(thread.tid));
-            put_no_text(out);
+            put_null_text(out);
             put_number(out, NONE);
         }
     }
@@ -130,7 +129,6 @@ impl Chunk {
         self.stacks.seen.contains(&id)
     }
 
-    /// Adds a stack.
     pub(super) fn add_stack(&mut self, names: &mut Names, id: u64, stack: &JfrStack) {
         let Some(out) = self.stacks.add(id) else { return };
         let JfrStack { frames, is_truncated } = stack;
@@ -149,13 +147,13 @@ impl Chunk {
 
     fn add_method(&mut self, names: &mut Names, id: u64) {
         let Some(out) = self.methods.add(id) else { return };
-        let (method, descriptor) = (names.method_at(id), names.text(DESCRIPTOR));
+        let (method, descriptor) = (names.method_by_id(id), names.text(DESCRIPTOR));
         let modifiers = if method.is_java { 0 } else { NATIVE };
         let is_hidden = false;
         for number in [method.class, method.name, descriptor, modifiers, u64::from(is_hidden)] {
             put_number(out, number);
         }
-        let class = names.class_of(method.class);
+        let class = names.class_by_id(method.class);
         if let Some(out) = self.classes.add(method.class) {
             for number in [NONE, class.name, class.package, 0] {
                 put_number(out, number);
@@ -195,7 +193,8 @@ impl Chunk {
     /// The event with all constants. A reader refuses a pool without entries.
     fn checkpoint(&self, begin: u64) -> Vec<u8> {
         let pools = self.pools();
-        let pools: Vec<&(JfrType, &Pool)> = pools.iter().filter(|(_, pool)| !pool.seen.is_empty()).collect();
+        let pools: Vec<&(JfrType, &JfrPool)> =
+            pools.iter().filter(|(_, pool)| !pool.seen.is_empty()).collect();
         let mut body = Vec::new();
         let (duration, to_previous, is_flush) = (0, 0, 0);
         for number in [JfrType::Checkpoint as u64, begin, duration, to_previous, is_flush] {

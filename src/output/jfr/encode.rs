@@ -27,7 +27,7 @@ pub(super) fn put_int(out: &mut Vec<u8>, number: Option<u32>) {
     put_number(out, u64::from(number.unwrap_or(u32::MAX)));
 }
 
-/// Appends a text.
+/// Appends a UTF-8 string with its length (encoding 3).
 pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     if text.is_empty() {
         out.push(EMPTY);
@@ -39,7 +39,7 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends a text that is missing.
-pub(super) fn put_no_text(out: &mut Vec<u8>) {
+pub(super) fn put_null_text(out: &mut Vec<u8>) {
     out.push(NULL);
 }
 

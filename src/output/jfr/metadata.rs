@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::encode::{put_event, put_number, put_text};
 use crate::sample::Event;
+use crate::sample::unit::Unit;
 
 /// The types of the file. Their numbers are ours: readers know types by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +65,12 @@ pub(super) fn name_of(event: Event) -> Cow<'static, str> {
     format!("jbpf.{}", words.collect::<String>()).into()
 }
 
-/// The metadata event.
+/// The encoded metadata event, which describes all types of the chunk.
 pub(super) fn metadata_event(events: &JfrEvents) -> Vec<u8> {
     let root = Element::new("root")
         .child(types(events).into_iter().fold(Element::new("metadata"), Element::child))
         .child(Element::new("region").with("locale", "en_US").with("gmtOffset", "0"));
-    let mut strings = Strings::default();
+    let mut strings = MetadataStrings::default();
     let mut tree = Vec::new();
     strings.put(&mut tree, &root);
     let mut body = Vec::new();
@@ -152,12 +153,12 @@ impl Element {
 
 /// The texts of the tree, each once.
 #[derive(Default)]
-struct Strings {
+struct MetadataStrings {
     list: Vec<String>,
     ids: HashMap<String, u64>,
 }
 
-impl Strings {
+impl MetadataStrings {
     fn id(&mut self, text: &str) -> u64 {
         if let Some(id) = self.ids.get(text) {
             return *id;
@@ -314,6 +315,6 @@ fn samples(event: Event, number: u64) -> Element {
             .in_category(&["jbpf-prof"])
             .constant("eventThread", "Thread", JfrType::Thread)
             .constant("stackTrace", "Stack Trace", JfrType::StackTrace)
-            .value("amount", "Events", JfrType::Long),
+            .value("amount", if event.unit() == Unit::Bytes { "Bytes" } else { "Events" }, JfrType::Long),
     }
 }

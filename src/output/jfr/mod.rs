@@ -48,7 +48,9 @@ pub static FORMAT: Format = Format {
     needs: Needs { seconds: true, threads: true },
     several: true,
     write: |views, _, out| write(views, out),
-    read: FormatReader::Never("a JFR file is for other tools; convert what it was made from"),
+    read: FormatReader::Never(
+        "jbpf-prof writes JFR files and cannot read them; record with -o x.html or -o x.pb.gz too",
+    ),
 };
 
 /// Writes events of a profile.
@@ -201,7 +203,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
                         [&*folded::reason(reason), name::LOST].map(|text| self.marker(text)).to_vec();
                     self.chunk.add_stack(&mut self.names, id, &JfrStack { frames, is_truncated: false });
                 }
-                let thread = self.names.lost_thread();
+                let thread = self.names.add_lost_thread();
                 let sample =
                     JfrSample { at: 0, each, thread, stack: id, state: NONE, reason: NONE, waker: NONE };
                 self.add_sample(view.event(), &sample)?;

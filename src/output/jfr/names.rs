@@ -53,7 +53,7 @@ pub(super) struct JfrClass {
 /// A method of Java, or another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct JfrMethod {
-    /// The class.
+    /// Id of the class in the constant pool.
     pub(super) class: u64,
     /// The text of the name.
     pub(super) name: u64,
@@ -61,7 +61,7 @@ pub(super) struct JfrMethod {
     pub(super) is_java: bool,
 }
 
-/// A thread.
+/// A thread of the file, perhaps one that runs no Java.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct JfrThread {
     /// The name that tools show.
@@ -70,7 +70,7 @@ pub(super) struct JfrThread {
     pub(super) tid: u32,
 }
 
-/// The constants of the file.
+/// The constant pools of the file.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     texts: Ids<String>,
@@ -78,7 +78,7 @@ pub(super) struct Names {
     methods: Ids<JfrMethod>,
     threads: Ids<JfrThread>,
     /// The methods of a profile's symbols.
-    of_symbols: HashMap<u32, u64>,
+    method_by_symbol: HashMap<u32, u64>,
     /// Whether the names of threads begin with their process.
     has_processes: bool,
 }
@@ -96,21 +96,21 @@ impl Names {
 
     /// The id of the method for a symbol, which is an index of the table's symbols.
     pub(super) fn method(&mut self, frames: &FrameTable, symbol: u32) -> u64 {
-        if let Some(id) = self.of_symbols.get(&symbol) {
+        if let Some(id) = self.method_by_symbol.get(&symbol) {
             return *id;
         }
         let described = &frames.symbols()[symbol as usize];
-        let id = self.method_of(&name::plain(frames, described), is_java(described));
-        self.of_symbols.insert(symbol, id);
+        let id = self.add_method(&name::plain(frames, described), is_java(described));
+        self.method_by_symbol.insert(symbol, id);
         id
     }
 
     /// The id of the method for a frame that is not code.
     pub(super) fn marker(&mut self, text: &str) -> u64 {
-        self.method_of(text, false)
+        self.add_method(text, false)
     }
 
-    fn method_of(&mut self, name: &str, is_java: bool) -> u64 {
+    fn add_method(&mut self, name: &str, is_java: bool) -> u64 {
         let (class, method) = match name.rsplit_once('.') {
             Some(parts) if is_java => parts,
             _ => ("", name),
@@ -136,27 +136,27 @@ impl Names {
     }
 
     /// The id of a thread that stands for lost samples.
-    pub(super) fn lost_thread(&mut self) -> u64 {
+    pub(super) fn add_lost_thread(&mut self) -> u64 {
         self.threads.id(JfrThread { name: name::LOST.to_owned(), tid: 0 })
     }
 
     /// The text of an id.
-    pub(super) fn text_of(&self, id: u64) -> &str {
+    pub(super) fn text_by_id(&self, id: u64) -> &str {
         &self.texts.values[id as usize - 1]
     }
 
     /// The class of an id.
-    pub(super) fn class_of(&self, id: u64) -> JfrClass {
+    pub(super) fn class_by_id(&self, id: u64) -> JfrClass {
         self.classes.get(id)
     }
 
     /// The method of an id.
-    pub(super) fn method_at(&self, id: u64) -> JfrMethod {
+    pub(super) fn method_by_id(&self, id: u64) -> JfrMethod {
         self.methods.get(id)
     }
 
     /// The thread of an id.
-    pub(super) fn thread_of(&self, id: u64) -> JfrThread {
+    pub(super) fn thread_by_id(&self, id: u64) -> JfrThread {
         self.threads.get(id)
     }
 }
@@ -176,7 +176,6 @@ pub(super) enum FrameType {
 }
 
 impl FrameType {
-    /// Each type.
     pub(super) const ALL: [FrameType; 4] =
         [FrameType::Interpreted, FrameType::JitCompiled, FrameType::Inlined, FrameType::Native];
 

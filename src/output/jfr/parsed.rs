@@ -3,38 +3,38 @@
 use std::collections::BTreeMap;
 
 /// An event or a constant with its fields by name.
-pub(in crate::output) type Fields = BTreeMap<String, Value>;
+pub(in crate::output) type JfrFields = BTreeMap<String, JfrValue>;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::output) enum Value {
+pub(in crate::output) enum JfrValue {
     Null,
     Number(i64),
     Text(String),
-    List(Vec<Value>),
-    Object(Fields),
+    List(Vec<JfrValue>),
+    Object(JfrFields),
     /// A constant of a type, by its id.
     Constant(i64, i64),
 }
 
-impl Value {
+impl JfrValue {
     pub(in crate::output) fn text(&self) -> &str {
-        let Value::Text(text) = self else { panic!("{self:?} is not a text") };
+        let JfrValue::Text(text) = self else { panic!("{self:?} is not a text") };
         text
     }
 
     pub(in crate::output) fn number(&self) -> i64 {
-        let Value::Number(number) = self else { panic!("{self:?} is not a number") };
+        let JfrValue::Number(number) = self else { panic!("{self:?} is not a number") };
         *number
     }
 
-    pub(in crate::output) fn list(&self) -> &[Value] {
-        let Value::List(list) = self else { panic!("{self:?} is not a list") };
+    pub(in crate::output) fn list(&self) -> &[JfrValue] {
+        let JfrValue::List(list) = self else { panic!("{self:?} is not a list") };
         list
     }
 
-    pub(in crate::output) fn at(&self, field: &str) -> &Value {
-        let Value::Object(fields) = self else { panic!("{self:?} has no fields") };
+    pub(in crate::output) fn at(&self, field: &str) -> &JfrValue {
+        let JfrValue::Object(fields) = self else { panic!("{self:?} has no fields") };
         &fields[field]
     }
 }
@@ -43,11 +43,11 @@ impl Value {
 #[derive(Debug, Default)]
 pub(in crate::output) struct Parsed {
     /// Type and fields.
-    pub(in crate::output) events: Vec<(String, Fields)>,
+    pub(in crate::output) events: Vec<(String, JfrFields)>,
     /// Begin in nanoseconds since 1970, and duration.
     pub(in crate::output) chunks: Vec<(u64, u64)>,
     /// The constants of all chunks, by type and id.
-    pub(in crate::output) constants: BTreeMap<(i64, i64), Value>,
+    pub(in crate::output) constants: BTreeMap<(i64, i64), JfrValue>,
 }
 
 impl Parsed {
@@ -62,7 +62,7 @@ impl Parsed {
     }
 
     /// Events of a type.
-    pub(in crate::output) fn of_type(&self, name: &str) -> impl Iterator<Item = &Fields> {
+    pub(in crate::output) fn of_type(&self, name: &str) -> impl Iterator<Item = &JfrFields> {
         self.events.iter().filter(move |(of, _)| of == name).map(|(_, fields)| fields)
     }
 
@@ -72,20 +72,20 @@ impl Parsed {
         let (constants, metadata) = (word(16) as usize, word(24) as usize);
         self.chunks.push((word(32), word(40)));
         assert_eq!((word(56), &chunk[64..68]), (1_000_000_000, &[0, 0, 0, 1][..]));
-        let types = Types::of(Bytes(&chunk[metadata..]).event());
-        let pools = types.constants(Bytes(&chunk[constants..]).event());
+        let types = Types::of(JfrBytes(&chunk[metadata..]).event());
+        let pools = types.constants(JfrBytes(&chunk[constants..]).event());
         for (id, value) in &pools {
             let same = self.constants.entry(*id).or_insert_with(|| value.clone());
             assert_eq!(same, value, "a parser may keep constants of earlier chunks by their ids");
         }
-        let mut rest = Bytes(&chunk[68..constants]);
+        let mut rest = JfrBytes(&chunk[68..constants]);
         while !rest.0.is_empty() {
             let mut event = rest.event();
             let of = event.number();
             if of == 0 {
                 continue;
             }
-            let Value::Object(fields) = types.value(of, &mut event) else { panic!("{of} has no fields") };
+            let JfrValue::Object(fields) = types.value(of, &mut event) else { panic!("{of} has no fields") };
             assert!(event.0.is_empty(), "{fields:?}");
             let fields = fields.into_iter().map(|(name, value)| (name, resolved(&value, &pools))).collect();
             self.events.push((types.0[&of].name.clone(), fields));
@@ -93,23 +93,23 @@ impl Parsed {
     }
 }
 
-fn resolved(value: &Value, pools: &BTreeMap<(i64, i64), Value>) -> Value {
+fn resolved(value: &JfrValue, pools: &BTreeMap<(i64, i64), JfrValue>) -> JfrValue {
     match value {
-        Value::Constant(_, 0) => Value::Null,
-        Value::Constant(of, id) => {
+        JfrValue::Constant(_, 0) => JfrValue::Null,
+        JfrValue::Constant(of, id) => {
             resolved(pools.get(&(*of, *id)).unwrap_or_else(|| panic!("no constant {of} {id}")), pools)
         }
-        Value::List(list) => Value::List(list.iter().map(|value| resolved(value, pools)).collect()),
-        Value::Object(fields) => {
-            Value::Object(fields.iter().map(|(k, v)| (k.clone(), resolved(v, pools))).collect())
+        JfrValue::List(list) => JfrValue::List(list.iter().map(|value| resolved(value, pools)).collect()),
+        JfrValue::Object(fields) => {
+            JfrValue::Object(fields.iter().map(|(k, v)| (k.clone(), resolved(v, pools))).collect())
         }
         value => value.clone(),
     }
 }
 
-struct Bytes<'b>(&'b [u8]);
+struct JfrBytes<'b>(&'b [u8]);
 
-impl<'b> Bytes<'b> {
+impl<'b> JfrBytes<'b> {
     fn number(&mut self) -> i64 {
         let mut number = 0;
         for at in 0..9 {
@@ -126,33 +126,33 @@ impl<'b> Bytes<'b> {
         number as i64
     }
 
-    fn text(&mut self) -> Value {
+    fn text(&mut self) -> JfrValue {
         let (encoding, rest) = self.0.split_first().unwrap();
         self.0 = rest;
         match encoding {
-            0 => Value::Null,
-            1 => Value::Text(String::new()),
+            0 => JfrValue::Null,
+            1 => JfrValue::Text(String::new()),
             3 => {
                 let length = self.number() as usize;
                 let (text, rest) = self.0.split_at(length);
                 self.0 = rest;
-                Value::Text(std::str::from_utf8(text).unwrap().to_owned())
+                JfrValue::Text(std::str::from_utf8(text).unwrap().to_owned())
             }
             other => panic!("encoding {other}"),
         }
     }
 
     /// The next event without its size.
-    fn event(&mut self) -> Bytes<'b> {
+    fn event(&mut self) -> JfrBytes<'b> {
         let all = self.0;
         let size = self.number() as usize;
         let begin = all.len() - self.0.len();
         self.0 = &all[size..];
-        Bytes(&all[begin..size])
+        JfrBytes(&all[begin..size])
     }
 }
 
-struct Field {
+struct JfrField {
     name: String,
     of: i64,
     is_constant: bool,
@@ -162,39 +162,39 @@ struct Field {
 struct TypeOf {
     name: String,
     is_simple: bool,
-    fields: Vec<Field>,
+    fields: Vec<JfrField>,
 }
 
 /// Types by their numbers.
 struct Types(BTreeMap<i64, TypeOf>);
 
 /// An element of the metadata.
-struct Node {
+struct XmlNode {
     name: String,
     attributes: BTreeMap<String, String>,
-    children: Vec<Node>,
+    children: Vec<XmlNode>,
 }
 
-impl Node {
-    fn of(bytes: &mut Bytes<'_>, texts: &[String]) -> Node {
-        let text = |bytes: &mut Bytes<'_>| texts[bytes.number() as usize].clone();
+impl XmlNode {
+    fn of(bytes: &mut JfrBytes<'_>, texts: &[String]) -> XmlNode {
+        let text = |bytes: &mut JfrBytes<'_>| texts[bytes.number() as usize].clone();
         let name = text(bytes);
         let attributes = (0..bytes.number()).map(|_| (text(bytes), text(bytes))).collect();
-        let children = (0..bytes.number()).map(|_| Node::of(bytes, texts)).collect();
-        Node { name, attributes, children }
+        let children = (0..bytes.number()).map(|_| XmlNode::of(bytes, texts)).collect();
+        XmlNode { name, attributes, children }
     }
 }
 
 impl Types {
-    fn of(mut bytes: Bytes<'_>) -> Types {
+    fn of(mut bytes: JfrBytes<'_>) -> Types {
         assert_eq!(bytes.number(), 0, "metadata");
         let [_start, _duration, _id] = [bytes.number(), bytes.number(), bytes.number()];
         let texts: Vec<String> = (0..bytes.number()).map(|_| bytes.text().text().to_owned()).collect();
-        let root = Node::of(&mut bytes, &texts);
+        let root = XmlNode::of(&mut bytes, &texts);
         assert!(bytes.0.is_empty());
-        let number = |node: &Node, key: &str| node.attributes[key].parse::<i64>().unwrap();
+        let number = |node: &XmlNode, key: &str| node.attributes[key].parse::<i64>().unwrap();
         let types = root.children[0].children.iter().map(|node| {
-            let fields = node.children.iter().filter(|child| child.name == "field").map(|field| Field {
+            let fields = node.children.iter().filter(|child| child.name == "field").map(|field| JfrField {
                 name: field.attributes["name"].clone(),
                 of: number(field, "class"),
                 is_constant: field.attributes.contains_key("constantPool"),
@@ -214,7 +214,7 @@ impl Types {
         types
     }
 
-    fn constants(&self, mut bytes: Bytes<'_>) -> BTreeMap<(i64, i64), Value> {
+    fn constants(&self, mut bytes: JfrBytes<'_>) -> BTreeMap<(i64, i64), JfrValue> {
         let mut pools = BTreeMap::new();
         let [of, _time, _duration] = [bytes.number(), bytes.number(), bytes.number()];
         assert_eq!([of, bytes.number(), bytes.number()], [1, 0, 0], "one checkpoint");
@@ -231,34 +231,34 @@ impl Types {
         pools
     }
 
-    fn value(&self, of: i64, bytes: &mut Bytes<'_>) -> Value {
+    fn value(&self, of: i64, bytes: &mut JfrBytes<'_>) -> JfrValue {
         let of = &self.0[&of];
         match of.name.as_str() {
             "java.lang.String" => bytes.text(),
-            "long" => Value::Number(bytes.number()),
-            "int" => Value::Number(i64::from(bytes.number() as i32)),
+            "long" => JfrValue::Number(bytes.number()),
+            "int" => JfrValue::Number(i64::from(bytes.number() as i32)),
             "boolean" => {
                 let byte = bytes.0[0];
                 bytes.0 = &bytes.0[1..];
-                Value::Number(i64::from(byte))
+                JfrValue::Number(i64::from(byte))
             }
             _ => {
-                let mut fields: Fields =
+                let mut fields: JfrFields =
                     of.fields.iter().map(|field| (field.name.clone(), self.field(field, bytes))).collect();
                 match (of.is_simple, fields.pop_first()) {
                     (true, Some((_, only))) => only,
-                    (_, first) => Value::Object(first.into_iter().chain(fields).collect()),
+                    (_, first) => JfrValue::Object(first.into_iter().chain(fields).collect()),
                 }
             }
         }
     }
 
-    fn field(&self, field: &Field, bytes: &mut Bytes<'_>) -> Value {
+    fn field(&self, field: &JfrField, bytes: &mut JfrBytes<'_>) -> JfrValue {
         if field.is_constant {
-            return Value::Constant(field.of, bytes.number());
+            return JfrValue::Constant(field.of, bytes.number());
         }
         if field.is_list {
-            return Value::List((0..bytes.number()).map(|_| self.value(field.of, bytes)).collect());
+            return JfrValue::List((0..bytes.number()).map(|_| self.value(field.of, bytes)).collect());
         }
         self.value(field.of, bytes)
     }

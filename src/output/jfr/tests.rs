@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::metadata::name_of;
-use super::parsed::{Fields, Parsed, Value};
+use super::parsed::{JfrFields, JfrValue, Parsed};
 use super::{CHUNK_SIZE, MAX_SAMPLES, write, write_chunks};
 use crate::output::folded;
 use crate::profile::samples::Weight;
@@ -76,8 +76,8 @@ fn parsed(profile: &Profile, chunk_size: usize) -> Parsed {
 }
 
 /// `class.method` of each frame, leaf first.
-fn methods(stack: &Value) -> Vec<String> {
-    let name = |frame: &Value| {
+fn methods(stack: &JfrValue) -> Vec<String> {
+    let name = |frame: &JfrValue| {
         let method = frame.at("method");
         assert_eq!(method.at("descriptor").text(), "()L;");
         format!("{}.{}", method.at("type").at("name").text(), method.at("name").text())
@@ -85,7 +85,7 @@ fn methods(stack: &Value) -> Vec<String> {
     stack.at("frames").list().iter().map(name).collect()
 }
 
-fn leaves<'p>(events: impl Iterator<Item = &'p Fields>) -> BTreeMap<String, u64> {
+fn leaves<'p>(events: impl Iterator<Item = &'p JfrFields>) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for event in events {
         *sums.entry(methods(&event["stackTrace"])[0].clone()).or_default() += 1;
@@ -100,14 +100,14 @@ fn sums<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
 #[test]
 fn each_sample_is_an_event_of_its_type() {
     let parsed = parsed(&profile(), CHUNK_SIZE);
-    let cpu: Vec<&Fields> = parsed.of_type("jdk.ExecutionSample").collect();
+    let cpu: Vec<&JfrFields> = parsed.of_type("jdk.ExecutionSample").collect();
     let expected = [(".do_fault", 7), ("a/b/Main.run", 2), (".x.y", 1), (".[ring full]", 2)];
     assert_eq!(leaves(cpu.iter().copied()), sums(expected));
     assert!(cpu.iter().all(|event| event["state"].text() == "STATE_RUNNABLE"));
-    let faults: Vec<&Fields> = parsed.of_type("jbpf.PageFaults").collect();
+    let faults: Vec<&JfrFields> = parsed.of_type("jbpf.PageFaults").collect();
     assert_eq!(leaves(faults.iter().copied()), sums([("a/b/Main.run", 6), (".[ring full]", 1)]));
     assert!(faults.iter().all(|event| event["amount"].number() == 100));
-    let waits: Vec<&Fields> = parsed.of_type("jbpf.Wait").collect();
+    let waits: Vec<&JfrFields> = parsed.of_type("jbpf.Wait").collect();
     assert_eq!(leaves(waits.iter().copied()), sums([("a/b/Main.run", 5)]));
     let begins = waits.iter().map(|wait| wait["startTime"].number() - 2 * SECOND);
     assert_eq!(
@@ -137,7 +137,7 @@ fn frames_have_types_lines_and_packages() {
     };
     let deep = stack(".do_fault");
     assert_eq!(methods(deep), [".do_fault", "a/b/C.<init>", "a/b/Main.run"], "threads are no frames");
-    let facts = |frame: &Value| {
+    let facts = |frame: &JfrValue| {
         let numbers = ["lineNumber", "bytecodeIndex"].map(|field| frame.at(field).number());
         (frame.at("type").text().to_owned(), numbers, frame.at("method").at("modifiers").number())
     };
@@ -148,7 +148,7 @@ fn frames_have_types_lines_and_packages() {
     ];
     assert_eq!(deep.at("frames").list().iter().map(facts).collect::<Vec<_>>(), expected);
     let package = |of: usize| deep.at("frames").list()[of].at("method").at("type").at("package");
-    assert_eq!((package(0), package(2).at("name").text()), (&Value::Null, "a/b"));
+    assert_eq!((package(0), package(2).at("name").text()), (&JfrValue::Null, "a/b"));
     assert_eq!([".x.y", ".do_fault"].map(|leaf| stack(leaf).at("truncated").number()), [1, 0]);
 }
 
@@ -170,7 +170,7 @@ fn samples_stand_in_their_seconds_and_threads_carry_their_process() {
     let mut alone = profile();
     alone.keep(|labels| labels.pid == 7);
     let parsed = self::parsed(&alone, CHUNK_SIZE);
-    let worker = |event: &&Fields| event["sampledThread"].at("osName").text() == "worker";
+    let worker = |event: &&JfrFields| event["sampledThread"].at("osName").text() == "worker";
     assert_eq!(parsed.of_type("jdk.ExecutionSample").filter(worker).count(), 9);
 }
 
@@ -208,7 +208,7 @@ fn without_labels_processes_and_threads_stay_frames_and_time_is_that_of_the_prof
     let mut profile = folded::read(&mut "java;[main];a.B.run_[j] 4\n".as_bytes()).unwrap();
     profile.span.duration_ns = 8 * SECOND as u64;
     let parsed = parsed(&profile, CHUNK_SIZE);
-    let events: Vec<&Fields> = parsed.of_type("jdk.ExecutionSample").collect();
+    let events: Vec<&JfrFields> = parsed.of_type("jdk.ExecutionSample").collect();
     assert_eq!(methods(&events[0]["stackTrace"]), ["a/B.run", ".[main]", ".java"]);
     let seconds = events.iter().map(|event| event["startTime"].number() / SECOND);
     assert_eq!(seconds.collect::<Vec<_>>(), [0, 2, 4, 6]);
@@ -232,7 +232,10 @@ fn each_event_has_a_name() {
             "jbpf.MinorFaults",
             "jbpf.MajorFaults",
             "jbpf.ContextSwitches",
-            "jbpf.Wait"
+            "jbpf.Wait",
+            "jbpf.Alloc",
+            "jbpf.Rss",
+            "jbpf.NativeAlloc",
         ]
     );
     let probe = Event::parse("block:block_rq_issue").unwrap();

@@ -11,7 +11,7 @@ use super::super::pprof::{LABEL_PID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD};
 use super::frame_type;
 use crate::profile::frame::{Module, hex};
 use crate::profile::{Frame, Kind, Labels};
-use crate::sample::ThreadState;
+use crate::sample::{SpanContext, ThreadState};
 
 /// The value of a text.
 pub(super) fn text(value: &str) -> AnyValue {
@@ -20,18 +20,18 @@ pub(super) fn text(value: &str) -> AnyValue {
 
 /// Interned items; number 0 is the empty item, as the format requires.
 #[derive(Debug)]
-struct Table<T> {
+struct DictionaryTable<T> {
     list: Vec<T>,
     ids: HashMap<T, i32>,
 }
 
-impl<T: Clone + Eq + Hash + Default> Default for Table<T> {
-    fn default() -> Table<T> {
-        Table { list: vec![T::default()], ids: HashMap::from([(T::default(), 0)]) }
+impl<T: Clone + Eq + Hash + Default> Default for DictionaryTable<T> {
+    fn default() -> DictionaryTable<T> {
+        DictionaryTable { list: vec![T::default()], ids: HashMap::from([(T::default(), 0)]) }
     }
 }
 
-impl<T: Clone + Eq + Hash> Table<T> {
+impl<T: Clone + Eq + Hash> DictionaryTable<T> {
     fn id(&mut self, item: T) -> i32 {
         if let Some(&id) = self.ids.get(&item) {
             return id;
@@ -51,12 +51,13 @@ type Location = (i32, u64, i32, i64, Vec<i32>);
 /// The tables that all profiles of a request share.
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
-    strings: Table<String>,
-    functions: Table<otlp::Function>,
-    mappings: Table<otlp::Mapping>,
-    locations: Table<Location>,
-    stacks: Table<otlp::Stack>,
-    attributes: Table<Attribute>,
+    strings: DictionaryTable<String>,
+    functions: DictionaryTable<otlp::Function>,
+    mappings: DictionaryTable<otlp::Mapping>,
+    locations: DictionaryTable<Location>,
+    stacks: DictionaryTable<otlp::Stack>,
+    attributes: DictionaryTable<Attribute>,
+    links: DictionaryTable<otlp::Link>,
 }
 
 impl Dictionary {
@@ -89,6 +90,13 @@ impl Dictionary {
             list.push(self.attributes.id((key, String::new(), i64::from(labels.pid))));
         }
         list
+    }
+
+    /// The link to the span of a sample; 0 without one.
+    pub(super) fn link(&mut self, span: Option<SpanContext>) -> i32 {
+        let link =
+            |SpanContext { trace, span }| otlp::Link { trace_id: trace.0.to_vec(), span_id: span.0.to_vec() };
+        self.links.id(span.map(link).unwrap_or_default())
     }
 
     pub(super) fn stack(&mut self, location_indices: Vec<i32>) -> i32 {
@@ -160,7 +168,7 @@ impl Dictionary {
             mapping_table: self.mappings.list,
             location_table: location_table.collect(),
             function_table: self.functions.list,
-            link_table: vec![otlp::Link::default()],
+            link_table: self.links.list,
             string_table: self.strings.list,
             attribute_table: attribute_table.collect(),
             stack_table: self.stacks.list,

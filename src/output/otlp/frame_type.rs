@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::profile::{Frame, Kind};
 
 /// The language or runtime of a frame's code; `None` if OpenTelemetry has no name for it. A well-known value must be as
-/// precise as possible (semantic conventions 1.44.0), so Go and Rust are told apart from other native code by the
-/// source file. A Rust function without one has a path as its name, which no C or Go function has.
+/// precise as possible (semantic conventions 1.44.0), so Go and Rust are distinguished from other native code by
+/// the source file. A Rust function without one has a path as its name, which no C or Go function has.
 pub(super) fn of(frame: &Frame) -> Option<&'static str> {
     let general = frame.kind.facts().otel;
     if !matches!(frame.kind, Kind::Native | Kind::NativeInlined) {

@@ -32,7 +32,7 @@ const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
 /// A resource: its attributes and its samples.
 pub struct ResourceView<'p> {
-    /// Names and values.
+    /// Attributes of the resource: name and value, by the semantic conventions.
     pub attributes: Vec<(String, String)>,
     /// The samples of one event.
     pub view: ProfileView<'p>,
@@ -41,7 +41,7 @@ pub struct ResourceView<'p> {
 /// Export requests, and what no request has room for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Encoded protobuf messages.
+    /// `ExportProfilesServiceRequest` messages, encoded and not compressed.
     pub bodies: Vec<Vec<u8>>,
     /// Stacks that were left out, because each alone makes a request that is too large.
     pub oversized: u64,
@@ -51,35 +51,35 @@ pub struct Requests {
 #[must_use]
 pub fn requests(resources: &[ResourceView<'_>], most_bytes: usize) -> Requests {
     let mut requests = Requests::default();
-    let parts: Vec<Part<'_, '_>> = resources.iter().map(Part::whole).collect();
+    let parts: Vec<RequestPart<'_, '_>> = resources.iter().map(RequestPart::whole).collect();
     divide(&parts, most_bytes, &mut requests);
     requests
 }
 
 /// Some rows of a resource: its samples, then the reasons for lost ticks.
 #[derive(Clone)]
-struct Part<'a, 'p> {
+struct RequestPart<'a, 'p> {
     resource: &'a ResourceView<'p>,
     rows: Range<usize>,
 }
 
-impl<'a, 'p> Part<'a, 'p> {
-    fn whole(resource: &'a ResourceView<'p>) -> Part<'a, 'p> {
+impl<'a, 'p> RequestPart<'a, 'p> {
+    fn whole(resource: &'a ResourceView<'p>) -> RequestPart<'a, 'p> {
         let rows = resource.view.samples().len() + resource.view.accounts().lost.len();
-        Part { resource, rows: 0..rows }
+        RequestPart { resource, rows: 0..rows }
     }
 
     /// Two parts with half of the rows each; `None` for one row.
-    fn halves(&self) -> Option<[Part<'a, 'p>; 2]> {
+    fn halves(&self) -> Option<[RequestPart<'a, 'p>; 2]> {
         let Range { start, end } = self.rows;
         let middle = start + self.rows.len() / 2;
-        let of = |rows| Part { resource: self.resource, rows };
+        let of = |rows| RequestPart { resource: self.resource, rows };
         (middle > start).then(|| [of(start..middle), of(middle..end)])
     }
 }
 
 /// A request that is too large is divided: first between its resources, then within the last resource.
-fn divide(parts: &[Part<'_, '_>], most_bytes: usize, requests: &mut Requests) {
+fn divide(parts: &[RequestPart<'_, '_>], most_bytes: usize, requests: &mut Requests) {
     if parts.is_empty() {
         return;
     }
@@ -101,14 +101,14 @@ fn divide(parts: &[Part<'_, '_>], most_bytes: usize, requests: &mut Requests) {
     }
 }
 
-fn request(parts: &[Part<'_, '_>]) -> Vec<u8> {
+fn request(parts: &[RequestPart<'_, '_>]) -> Vec<u8> {
     let mut dictionary = Dictionary::default();
     let resource_profiles = parts.iter().map(|part| resource(part, &mut dictionary)).collect();
     let request = ExportProfilesServiceRequest { resource_profiles, dictionary: Some(dictionary.finish()) };
     request.encode_to_vec()
 }
 
-fn resource(part: &Part<'_, '_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
+fn resource(part: &RequestPart<'_, '_>, dictionary: &mut Dictionary) -> otlp::ResourceProfiles {
     let attributes = part.resource.attributes.iter().map(|(key, value)| KeyValue {
         key: key.clone(),
         value: Some(text(value)),
@@ -128,7 +128,7 @@ fn resource(part: &Part<'_, '_>, dictionary: &mut Dictionary) -> otlp::ResourceP
     otlp::ResourceProfiles { resource: Some(resource), scope_profiles, schema_url: SCHEMA_URL.to_owned() }
 }
 
-fn profile(part: &Part<'_, '_>, dictionary: &mut Dictionary) -> otlp::Profile {
+fn profile(part: &RequestPart<'_, '_>, dictionary: &mut Dictionary) -> otlp::Profile {
     let view = &part.resource.view;
     let event = view.event();
     // For the `cpu` event the values are numbers of samples, and the period is the time that one sample stands for. For
@@ -153,8 +153,12 @@ fn profile(part: &Part<'_, '_>, dictionary: &mut Dictionary) -> otlp::Profile {
     }
 }
 
-fn samples(part: &Part<'_, '_>, counts_samples: bool, dictionary: &mut Dictionary) -> Vec<otlp::Sample> {
-    let Part { resource: ResourceView { view, .. }, rows } = part;
+fn samples(
+    part: &RequestPart<'_, '_>,
+    counts_samples: bool,
+    dictionary: &mut Dictionary,
+) -> Vec<otlp::Sample> {
+    let RequestPart { resource: ResourceView { view, .. }, rows } = part;
     let (stacks, lost) = (view.samples(), &view.accounts().lost);
     let mut series = Series::default();
     // Locations of the view's frames, by frame number.
@@ -173,36 +177,47 @@ fn samples(part: &Part<'_, '_>, counts_samples: bool, dictionary: &mut Dictionar
         if locations.is_empty() {
             locations.push(dictionary.marker(folded::NO_FRAMES));
         }
-        let attributes = dictionary.labels(view.labels(sample.labels));
+        let labels = view.labels(sample.labels);
+        let (attributes, link) = (dictionary.labels(labels), dictionary.link(labels.span));
         let value = if counts_samples { sample.weight.count } else { sample.weight.value };
-        series.add(dictionary.stack(locations), attributes, value);
+        series.add(SampleIdentity { stack: dictionary.stack(locations), attributes, link }, value);
     }
     let each = if counts_samples { 1 } else { view.accounts().one_in.max(1) };
     let before = rows.start.saturating_sub(stacks.len());
     let after = rows.end.saturating_sub(stacks.len());
     for (reason, ticks) in lost.iter().take(after).skip(before) {
         let stack = vec![dictionary.marker(&folded::reason(reason)), dictionary.marker(name::LOST)];
-        series.add(dictionary.stack(stack), Vec::new(), ticks.saturating_mul(each));
+        let identity = SampleIdentity { stack: dictionary.stack(stack), attributes: Vec::new(), link: 0 };
+        series.add(identity, ticks.saturating_mul(each));
     }
     series.samples
 }
 
-/// Samples with distinct identities, as the format asks for: an identity is a stack with its attributes.
+/// What distinguishes a sample from others: numbers in the dictionary's tables.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct SampleIdentity {
+    stack: i32,
+    attributes: Vec<i32>,
+    link: i32,
+}
+
+/// Samples with distinct identities, as the format asks for.
 #[derive(Default)]
 struct Series {
     samples: Vec<otlp::Sample>,
-    known: HashMap<(i32, Vec<i32>), usize>,
+    known: HashMap<SampleIdentity, usize>,
 }
 
 impl Series {
-    fn add(&mut self, stack_index: i32, attribute_indices: Vec<i32>, value: u64) {
+    fn add(&mut self, identity: SampleIdentity, value: u64) {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
-        let at = *self.known.entry((stack_index, attribute_indices.clone())).or_insert(self.samples.len());
+        let at = *self.known.entry(identity.clone()).or_insert(self.samples.len());
         match self.samples.get_mut(at) {
             Some(sample) => sample.values[0] = sample.values[0].saturating_add(value),
             None => self.samples.push(otlp::Sample {
-                stack_index,
-                attribute_indices,
+                stack_index: identity.stack,
+                attribute_indices: identity.attributes,
+                link_index: identity.link,
                 values: vec![value],
                 ..otlp::Sample::default()
             }),

@@ -11,7 +11,7 @@ const MAX_REASON: usize = 512;
 /// What a Collector reports about a request that it accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Number of rejected profiles; 0 with a warning.
+    /// Number of rejected profiles. 0: the Collector accepted all, and `reason` is a warning.
     pub profiles: u64,
     /// The Collector's reason or warning, without control characters.
     pub reason: String,

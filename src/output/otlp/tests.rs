@@ -8,7 +8,7 @@ use super::super::arbitrary;
 use super::*;
 use crate::profile::frame::Module;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
-use crate::sample::Event;
+use crate::sample::{Event, SpanContext, SpanId, TraceId};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 
 const MOST: usize = 4 << 20;
@@ -74,6 +74,28 @@ fn a_request_says_what_the_profile_says() {
     assert_eq!((text(types.type_strindex), text(types.unit_strindex)), ("samples", "count"));
     assert!(dictionary.string_table[0].is_empty() && dictionary.location_table[0].lines.is_empty());
     assert_eq!(said.profile_id.len(), 16);
+}
+
+#[test]
+fn samples_link_to_their_spans() {
+    let mut profile = Profile::new();
+    let stack = [Arc::new(Frame::named(Kind::Process, "shop"))];
+    let spans = [None, Some(1), Some(2)]
+        .map(|id| id.map(|id: u8| SpanContext { trace: TraceId([7; 16]), span: SpanId([id; 8]) }));
+    for (span, count) in spans.into_iter().zip([5, 3, 2]) {
+        profile.add(&Labels { process: "shop".into(), span, ..Labels::default() }, &stack, count, 0);
+    }
+    let read = decoded(&requests(&resources(&profile), MOST)).remove(0);
+    assert_eq!(broken_rules(&read), Vec::<String>::new());
+    let links = &read.dictionary.as_ref().unwrap().link_table;
+    let samples = &read.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    let linked = |sample: &otlp::Sample| {
+        let link = &links[sample.link_index as usize];
+        (link.trace_id.clone(), link.span_id.clone(), sample.values[0])
+    };
+    let linked: Vec<_> = samples.iter().map(linked).collect();
+    let expected = [(vec![], vec![], 5), (vec![7; 16], vec![1; 8], 3), (vec![7; 16], vec![2; 8], 2)];
+    assert_eq!(linked, expected);
 }
 
 #[test]

@@ -119,8 +119,9 @@ struct EventRow {
     accounts: Accounts,
 }
 
-/// A key (event, node, labels, line) with the number of its rows, then the rows of all keys: column of time and count.
-/// Nodes are differences to the key before, columns of time to the row before of the same key.
+/// The samples, by column. A key is an event, a node, labels and a line, with the number of its rows. A row is a column
+/// of time and a count; the rows of all keys follow each other. Numbers of nodes are differences to the key before, and
+/// columns of time to the row before of the same key.
 #[derive(Default, Serialize)]
 struct SampleColumns {
     event: Vec<usize>,

@@ -170,6 +170,8 @@ impl PageReader<'_> {
             cgroup: 0,
             container,
             state: ThreadState::named(state).unwrap_or_default(),
+            span: None,
+            resource: None,
         };
         Ok(self.profile.intern_labels(&labels))
     }
@@ -222,7 +224,7 @@ impl PageReader<'_> {
         let mut stack: Vec<FrameId> =
             self.profile.trie().up(leaf).map(|node| self.profile.frame_of(node)).collect();
         let frames = self.profile.frames();
-        let Some(code) = stack.iter().position(|frame| !frames.kind(*frame).is_wait()) else {
+        let Some(code) = stack.iter().position(|frame| !frames.kind(*frame).is_above_code()) else {
             return Ok(leaf);
         };
         let frame = Frame {

@@ -15,11 +15,14 @@ impl ValueColumn {
     /// The end of the type of [`Samples`](ValueColumn::Samples) of all events but `cpu`.
     pub(super) const OF_EVENT: &str = " samples";
 
-    /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`, as in Go's profiler.
+    /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`, and for the bytes of `alloc`
+    /// and `native-alloc` `alloc_space/bytes`, as in Go's profiler, and `native_alloc_space/bytes`.
     pub(super) fn name(self, event: Event) -> (String, &'static str) {
         match (self, event) {
             (ValueColumn::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
             (ValueColumn::Samples, _) => (format!("{}{}", event.name(), Self::OF_EVENT), "count"),
+            (ValueColumn::Value, Event::Alloc) => ("alloc_space".to_owned(), "bytes"),
+            (ValueColumn::Value, Event::NativeAlloc) => ("native_alloc_space".to_owned(), "bytes"),
             (ValueColumn::Value, _) => (event.name().to_owned(), event.unit().name()),
         }
     }
@@ -32,8 +35,10 @@ pub(in crate::output) const LABEL_PID: &str = "process.pid";
 pub(in crate::output) const LABEL_PROCESS: &str = "process.executable.name";
 pub(in crate::output) const LABEL_THREAD: &str = "thread.name";
 pub(super) const LABEL_TID: &str = "thread.id";
-/// Of waits: [`ThreadState::name`](crate::sample::ThreadState::name).
+/// Label of samples of `wait`: `ThreadState::name`.
 pub(in crate::output) const LABEL_STATE: &str = "thread.state";
+pub(super) const LABEL_TRACE: &str = "trace_id";
+pub(super) const LABEL_SPAN: &str = "span_id";
 pub(super) const LABEL_CGROUP: &str = "process.linux.cgroup.id";
 pub(super) const LABEL_CONTAINER_ID: &str = "container.id";
 pub(super) const LABEL_CONTAINER_NAME: &str = "container.name";

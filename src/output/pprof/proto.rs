@@ -26,6 +26,8 @@ pub(super) struct ProtoProfile {
     pub(super) period: i64,
     #[prost(int64, repeated, tag = "13")]
     pub(super) comment: Vec<i64>,
+    #[prost(int64, tag = "14")]
+    pub(super) default_sample_type: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]

@@ -10,15 +10,17 @@ use prost::Message;
 
 use super::model::{
     COMMENT, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD, LABEL_TID, ValueColumn,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
+    LABEL_TRACE, ValueColumn,
 };
 use super::proto::{self, ProtoFunction, ProtoLabel, ProtoLocation};
 use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
+use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::unit::Unit;
-use crate::sample::{Event, ThreadState};
+use crate::sample::{Event, SpanContext, ThreadState};
 
 /// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
 const MAX_BYTES: u64 = 512 << 20;
@@ -99,10 +101,12 @@ impl<'a> Reader<'a> {
             let Some(name) = kind.strip_suffix(ValueColumn::OF_EVENT).filter(|_| *unit == "count") else {
                 continue;
             };
-            let stands_for = types.iter().position(|(other, _)| *other == name);
+            let known = Event::parse(name).ok();
+            let value_type = known.map_or(name.to_owned(), |event| ValueColumn::Value.name(event).0);
+            let stands_for = types.iter().position(|(other, _)| *other == value_type);
             let event = match stands_for {
                 Some(value) => Event::stored(name, Unit::named(types[value].1)),
-                None => Event::parse(name).ok(),
+                None => known,
             };
             if let Some(event) = event {
                 columns.push(EventColumns { event, samples, grain: 1, stands_for });
@@ -225,6 +229,8 @@ impl<'a> Reader<'a> {
     fn labels(&self, list: &[ProtoLabel]) -> anyhow::Result<Labels> {
         let mut labels = Labels::default();
         let mut container = ContainerLabels::default();
+        let mut attributes = Vec::new();
+        let (mut trace, mut span) = (None, None);
         for ProtoLabel { key, str, num } in list {
             match &**self.text(*key)? {
                 LABEL_PROCESS => labels.process = Arc::clone(self.text(*str)?),
@@ -232,6 +238,8 @@ impl<'a> Reader<'a> {
                 LABEL_PID => labels.pid = u32::try_from(*num).unwrap_or(0),
                 LABEL_TID => labels.tid = u32::try_from(*num).unwrap_or(0),
                 LABEL_STATE => labels.state = ThreadState::named(self.text(*str)?).unwrap_or_default(),
+                LABEL_TRACE => trace = self.text(*str)?.parse().ok(),
+                LABEL_SPAN => span = self.text(*str)?.parse().ok(),
                 LABEL_CGROUP => labels.cgroup = num.cast_unsigned(),
                 LABEL_NAMESPACE => container.namespace = Arc::clone(self.text(*str)?),
                 LABEL_POD => container.pod = Arc::clone(self.text(*str)?),
@@ -239,9 +247,16 @@ impl<'a> Reader<'a> {
                 LABEL_CONTAINER => container.container = Arc::clone(self.text(*str)?),
                 LABEL_CONTAINER_NAME => container.name = Arc::clone(self.text(*str)?),
                 LABEL_CONTAINER_ID => container.id = Arc::clone(self.text(*str)?),
+                _ if *str != 0 => {
+                    let (key, value) = (Arc::clone(self.text(*key)?), Arc::clone(self.text(*str)?));
+                    attributes.push(ResourceAttribute { key, value });
+                }
                 _ => {}
             }
         }
+        let resource = ResourceAttributes::new(attributes);
+        labels.resource = (!resource.is_empty()).then(|| Arc::new(resource));
+        labels.span = trace.zip(span).map(|(trace, span)| SpanContext { trace, span });
         if container != ContainerLabels::default() {
             labels.container = Some(Arc::new(container));
         }
@@ -308,7 +323,7 @@ mod tests {
     use super::proto::{ProtoProfile, ProtoSample, ValueType};
     use super::*;
 
-    const STRINGS: [&str; 11] = [
+    const STRINGS: [&str; 12] = [
         "",
         "cpu",
         "nanoseconds",
@@ -320,6 +335,7 @@ mod tests {
         "contentions",
         "delay",
         "page-faults samples",
+        "alloc samples",
     ];
 
     /// A file of another writer with sample types by their place in `STRINGS`, and samples without frames.
@@ -363,6 +379,12 @@ mod tests {
         let all =
             [("cpu", "nanoseconds", 1, 10), ("page-faults", "count", 9, 0), ("alloc_space", "bytes", 64, 64)];
         assert_eq!(events(&mixed), all);
+    }
+
+    #[test]
+    fn bytes_of_allocations_have_the_name_of_gos_profiler() {
+        let own = file(&[(11, 4), (6, 7)], &[&[2, 1 << 20]]);
+        assert_eq!(events(&own), [("alloc", "bytes", 2, 1 << 20)]);
     }
 
     #[test]

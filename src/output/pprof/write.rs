@@ -11,7 +11,8 @@ use prost::Message;
 
 use super::model::{
     COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
-    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD, LABEL_TID, ValueColumn,
+    LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
+    LABEL_TRACE, ValueColumn,
 };
 use super::proto::{
     self, Line, ProtoFunction, ProtoLabel, ProtoLocation, ProtoMapping, ProtoSample, ValueType,
@@ -19,10 +20,11 @@ use super::proto::{
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
+use crate::profile::resource::ResourceAttribute;
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
 use crate::sample::unit::Unit;
-use crate::sample::{Event, ThreadState};
+use crate::sample::{Event, SpanContext, ThreadState};
 
 /// Writes events of a profile; each event has its own columns in the samples' values.
 ///
@@ -30,7 +32,7 @@ use crate::sample::{Event, ThreadState};
 /// There is no event, or the error of `out`.
 pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(first) = views.first() else { bail!("there is no event to write") };
-    let mut writer = Writer::new(first, columns(views), out);
+    let mut writer = PprofWriter::new(first, columns(views), out);
     for view in views {
         writer.view = view;
         writer.samples()?;
@@ -51,12 +53,12 @@ fn columns(views: &[ProfileView<'_>]) -> Vec<(Event, ValueColumn)> {
     views.iter().flat_map(of).collect()
 }
 
-struct Writer<'a, W: Write> {
+struct PprofWriter<'a, W: Write> {
     view: &'a ProfileView<'a>,
     columns: Vec<(Event, ValueColumn)>,
     out: GzEncoder<W>,
     buffer: Vec<u8>,
-    strings: StringTable,
+    strings: ProtoStrings,
     functions: HashMap<(u32, Option<Arc<str>>), u64>,
     function_list: Vec<ProtoFunction>,
     mappings: HashMap<Arc<Module>, u64>,
@@ -65,14 +67,14 @@ struct Writer<'a, W: Write> {
     labels: HashMap<LabelsId, Vec<ProtoLabel>>,
 }
 
-impl<'a, W: Write> Writer<'a, W> {
-    fn new(view: &'a ProfileView<'a>, columns: Vec<(Event, ValueColumn)>, out: W) -> Writer<'a, W> {
-        Writer {
+impl<'a, W: Write> PprofWriter<'a, W> {
+    fn new(view: &'a ProfileView<'a>, columns: Vec<(Event, ValueColumn)>, out: W) -> PprofWriter<'a, W> {
+        PprofWriter {
             view,
             columns,
             out: GzEncoder::new(out, Compression::fast()),
             buffer: Vec::new(),
-            strings: StringTable::default(),
+            strings: ProtoStrings::default(),
             functions: HashMap::new(),
             function_list: Vec::new(),
             mappings: HashMap::new(),
@@ -144,7 +146,8 @@ impl<'a, W: Write> Writer<'a, W> {
     }
 
     fn label(&mut self, id: LabelsId) -> Vec<ProtoLabel> {
-        let Labels { pid, process, thread, tid, cgroup, container, state } = self.view.labels(id);
+        let Labels { pid, process, thread, tid, cgroup, container, state, span, resource } =
+            self.view.labels(id);
         let mut list = Vec::new();
         let mut text = |key: &str, value: &str| {
             if !value.is_empty() {
@@ -155,6 +158,13 @@ impl<'a, W: Write> Writer<'a, W> {
         text(LABEL_THREAD, thread);
         if *state != ThreadState::Running {
             text(LABEL_STATE, state.name());
+        }
+        if let Some(SpanContext { trace, span }) = span {
+            text(LABEL_TRACE, &trace.to_string());
+            text(LABEL_SPAN, &span.to_string());
+        }
+        for ResourceAttribute { key, value } in resource.iter().flat_map(|resource| resource.iter()) {
+            text(key, value);
         }
         if let Some(container) = container {
             let ContainerLabels { namespace, pod, container, name, id, pod_uid } = &**container;
@@ -249,7 +259,10 @@ impl<'a, W: Write> Writer<'a, W> {
             |(kind, unit): (String, &str)| ValueType { r#type: strings.id(&kind), unit: strings.id(unit) };
         let sample_type = self.columns.iter().map(|(event, column)| of(column.name(*event))).collect();
         let first = views.first().unwrap_or(self.view);
-        let period_type = Some(of(ValueColumn::Value.name(first.event())));
+        let period_type = of(ValueColumn::Value.name(first.event()));
+        // Without this field `go tool pprof` shows the last event.
+        let main = self.columns.iter().rfind(|(event, _)| *event == first.event());
+        let default_sample_type = main.map_or(0, |(event, column)| of(column.name(*event)).r#type);
         let comment = views.iter().flat_map(comments).map(|c| strings.id(&c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let piece = proto::ProtoProfile {
@@ -260,7 +273,8 @@ impl<'a, W: Write> Writer<'a, W> {
             string_table: std::mem::take(&mut self.strings.list),
             time_nanos: signed(first.span().start_unix_ns),
             duration_nanos: signed(first.span().duration_ns),
-            period_type,
+            period_type: Some(period_type),
+            default_sample_type,
             period: signed(first.accounts().of_sample()),
             comment,
             sample: Vec::new(),
@@ -289,19 +303,19 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
 }
 
 /// Interned strings by their index in the string table.
-struct StringTable {
+struct ProtoStrings {
     list: Vec<String>,
     ids: HashMap<String, i64>,
 }
 
-impl Default for StringTable {
+impl Default for ProtoStrings {
     /// The first string must be empty, as the format requires.
-    fn default() -> StringTable {
-        StringTable { list: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
+    fn default() -> ProtoStrings {
+        ProtoStrings { list: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
     }
 }
 
-impl StringTable {
+impl ProtoStrings {
     fn id(&mut self, text: &str) -> i64 {
         if let Some(&id) = self.ids.get(text) {
             return id;

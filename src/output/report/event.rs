@@ -3,30 +3,30 @@
 use super::detail::Detail;
 use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
 use crate::profile::advice::for_unknown;
-use crate::profile::report::{EventReport, StopRow};
+use crate::profile::report::{EventReport, StopRow, TraceReport};
 use crate::profile::tables::{LeafSides, UnknownRow};
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
 use crate::sample::unit::Expectation;
 
 /// A labelled number, the whole for its share, and a note.
-struct Row {
+struct ReportRow {
     label: String,
     n: u64,
     of: u64,
     note: String,
 }
 
-impl Row {
-    fn new(label: impl Into<String>, n: u64, of: u64) -> Row {
-        Row { label: label.into(), n, of, note: String::new() }
+impl ReportRow {
+    fn new(label: impl Into<String>, n: u64, of: u64) -> ReportRow {
+        ReportRow { label: label.into(), n, of, note: String::new() }
     }
 }
 
 /// Aligns the numbers of rows in a column; numbers above 0 also get their share.
-fn numbers(rows: &[Row]) -> Vec<String> {
+fn numbers(rows: &[ReportRow]) -> Vec<String> {
     let label = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0).max(20);
-    let rows = rows.iter().map(|Row { label: text, n, of, note }| {
+    let rows = rows.iter().map(|ReportRow { label: text, n, of, note }| {
         let part = if *n == 0 { String::new() } else { format!("  {:>7}{note}", percent(*n, *of)) };
         format!("  {text:<label$}{:>12}{part}", thousands(*n))
     });
@@ -41,6 +41,11 @@ pub(super) fn noun(event: Event) -> &'static str {
 /// Missed ticks are worth a note above one in this many expected ones.
 const MANY_MISSED: u64 = 100;
 
+/// The heading of an event's sections; empty if the run has one event.
+pub(super) fn title(of: &EventReport, is_one: bool) -> Vec<String> {
+    if is_one { Vec::new() } else { vec![format!("== {}: {} ==", of.event.name(), of.event.title())] }
+}
+
 pub(super) fn samples(
     report: &RunReport,
     of: &EventReport,
@@ -49,7 +54,7 @@ pub(super) fn samples(
 ) -> Vec<String> {
     let accounts = &of.accounts;
     let filtered = accounts.filtered.saturating_sub(of.idle);
-    let row = |label: &str, n| Row::new(label, n, accounts.ticks);
+    let row = |label: &str, n| ReportRow::new(label, n, accounts.ticks);
     let mut rows = vec![row("in the profile", accounts.kept)];
     if of.idle > 0 {
         rows.push(row(if of.event == Event::Wait { "idle threads" } else { "idle CPUs" }, of.idle));
@@ -99,14 +104,16 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
     let ended: u64 = of.stop_reasons.iter().map(|(_, n)| n).sum();
     let frames = thousands(unknown.user_frames);
     let mut rows = vec![
-        Row::new("unknown leaf", unknown.leaves(), kept),
-        Row {
+        ReportRow::new("unknown leaf", unknown.leaves(), kept),
+        ReportRow {
             note: format!(" of {frames}"),
-            ..Row::new("unknown user frames", unknown.user(), unknown.user_frames)
+            ..ReportRow::new("unknown user frames", unknown.user(), unknown.user_frames)
         },
-        Row::new("truncated", unknown.truncated, kept),
+        ReportRow::new("truncated", unknown.truncated, kept),
     ];
-    rows.extend(of.stop_reasons.iter().map(|(reason, n)| Row::new(format!("ended: {reason}"), *n, ended)));
+    rows.extend(
+        of.stop_reasons.iter().map(|(reason, n)| ReportRow::new(format!("ended: {reason}"), *n, ended)),
+    );
     let mut lines = vec!["Stacks".to_owned()];
     lines.extend(numbers(&rows));
     if !unknown.rows.is_empty() {
@@ -145,12 +152,36 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
     lines
 }
 
+/// Samples with and without a trace.
+pub(super) fn traces(of: &EventReport) -> Vec<String> {
+    let Some(TraceReport { in_span, no_span, unread, unpublished }) = of.traces else { return Vec::new() };
+    let all = in_span + no_span + unread + unpublished;
+    let rows = [
+        ("in a span", in_span),
+        ("no active span", no_span),
+        ("not readable", unread),
+        ("no trace context", unpublished),
+    ];
+    let mut lines = vec!["Traces".to_owned()];
+    lines.extend(numbers(&rows.map(|(label, n)| ReportRow::new(label, n, all))));
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use super::{Event, EventReport, RunReport, samples};
+    use super::{Event, EventReport, RunReport, TraceReport, samples, traces};
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
+
+    #[test]
+    fn traces_are_shown_where_they_were_asked_for() {
+        assert!(traces(&EventReport::default()).is_empty());
+        let counts = TraceReport { in_span: 6, no_span: 1, unread: 1, unpublished: 2 };
+        let lines = traces(&EventReport { traces: Some(counts), ..EventReport::default() });
+        assert!(lines[1].contains("in a span") && lines[1].contains("60.0 %"), "{lines:?}");
+        assert_eq!(lines.len(), 5);
+    }
 
     #[test]
     fn the_share_of_the_kernel_and_a_doubtful_share_of_idle_cpus_are_said() {

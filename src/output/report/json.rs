@@ -15,20 +15,20 @@ use crate::profile::{Profile, ProfileView, RunReport};
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ReportObject<'a> {
     schema: u32,
     #[serde(flatten)]
     report: &'a RunReport,
     #[serde(flatten)]
-    tables: Tables,
+    tables: ReportTables,
     /// The tables of the other events.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    tables_of: BTreeMap<&'static str, Tables>,
+    tables_of: BTreeMap<&'static str, ReportTables>,
 }
 
 /// Tables of an event's samples.
 #[derive(Serialize)]
-struct Tables {
+struct ReportTables {
     /// The whole for shares: samples of the profile and lost ticks.
     shown: u64,
     /// Samples whose leaf is code of the kernel. With `--user` no sample has such a leaf.
@@ -37,11 +37,11 @@ struct Tables {
     in_user: u64,
     /// Containers, and a row for samples outside of containers; empty if there are no containers.
     containers: Vec<ContainerTicks>,
-    processes: Vec<Process>,
-    functions: Vec<Function>,
+    processes: Vec<ReportProcess>,
+    functions: Vec<ReportFunction>,
     stripped: Vec<Stripped>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lines: Option<Vec<Line>>,
+    lines: Option<Vec<ReportLine>>,
 }
 
 #[derive(Serialize)]
@@ -51,14 +51,14 @@ struct ContainerTicks {
 }
 
 #[derive(Serialize)]
-struct Process {
+struct ReportProcess {
     name: String,
     pids: Vec<u32>,
     ticks: u64,
 }
 
 #[derive(Serialize)]
-struct Function {
+struct ReportFunction {
     name: String,
     kind: &'static str,
     /// Whether the function was inlined into its caller in most of these samples.
@@ -78,7 +78,7 @@ struct Stripped {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct ReportLine {
     function: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -96,7 +96,7 @@ struct Line {
 pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Result<String> {
     let tables_of =
         report.others.iter().map(|of| (of.event.name(), tables(&profile.of_event(of.event), lines)));
-    let object = Object {
+    let object = ReportObject {
         schema: SCHEMA,
         report,
         tables: tables(&profile.of_event(report.first.event), lines),
@@ -107,7 +107,7 @@ pub fn json(report: &RunReport, profile: &Profile, lines: bool) -> anyhow::Resul
     Ok(text)
 }
 
-fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
+fn tables(profile: &ProfileView<'_>, lines: bool) -> ReportTables {
     let frames = profile.frames();
     let named = |symbol: u32| {
         let symbol = &frames.symbols()[symbol as usize];
@@ -117,14 +117,14 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
         .containers()
         .into_iter()
         .map(|row| ContainerTicks { container: row.container, ticks: row.ticks });
-    let processes = profile.processes().into_iter().map(|row| Process {
+    let processes = profile.processes().into_iter().map(|row| ReportProcess {
         name: row.name.to_string(),
         pids: row.pids,
         ticks: row.ticks,
     });
     let functions = profile.functions().into_iter().map(|row| {
         let (name, kind) = named(row.symbol);
-        Function { name, kind, inlined: row.inlined, itself: row.itself, total: row.total }
+        ReportFunction { name, kind, inlined: row.inlined, itself: row.itself, total: row.total }
     });
     let stripped = profile.stripped().into_iter().map(|row| Stripped {
         path: row.path.to_string(),
@@ -134,7 +134,7 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
     });
     let table = || {
         let rows = profile.lines().into_iter();
-        rows.map(|row| Line {
+        rows.map(|row| ReportLine {
             function: named(row.symbol).0,
             file: row.file.map(|f| f.to_string()),
             line: row.line,
@@ -144,7 +144,7 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> Tables {
         .collect()
     };
     let LeafSides { kernel, user } = profile.leaf_sides();
-    Tables {
+    ReportTables {
         shown: profile.accounts().shown(),
         in_kernel: kernel,
         in_user: user,

@@ -1,7 +1,10 @@
 //! Numbers and tables as text of a given width.
 
+use crate::sample::Event;
+use crate::sample::unit::Unit;
+
 /// A number with thousands separators.
-pub(in crate::output) fn thousands(n: u64) -> String {
+pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -14,13 +17,13 @@ pub(in crate::output) fn thousands(n: u64) -> String {
 }
 
 /// A share in percent; `-` if the whole is 0.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { share(part as f64 / whole as f64) }
 }
 
 /// A share (0 to 1) in percent with one decimal. Small values do not become 0, and values just below 1 do not become
 /// 100 %.
-pub(in crate::output) fn share(share: f64) -> String {
+pub(crate) fn share(share: f64) -> String {
     let percent = share * 100.0;
     if percent > 0.0 && percent < 0.05 {
         "<0.1 %".to_owned()
@@ -28,6 +31,14 @@ pub(in crate::output) fn share(share: f64) -> String {
         ">99.9 %".to_owned()
     } else {
         format!("{percent:.1} %")
+    }
+}
+
+/// For how many occurrences, or for how many bytes, there is a sample.
+pub(in crate::output) fn every(event: Event, n: u64) -> String {
+    match event.unit() {
+        Unit::Bytes => format!("one for each {} of {}", bytes(n), event.title()),
+        Unit::Count | Unit::Nanoseconds => format!("one in {} {}", thousands(n), event.title()),
     }
 }
 

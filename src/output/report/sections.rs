@@ -2,9 +2,12 @@
 
 use super::detail::Detail;
 use super::event::noun;
-use super::layout::{ColumnAlignment, advice, base_name, bytes, cut, percent, share, table, thousands, wrap};
+use super::layout::{
+    ColumnAlignment, advice, base_name, bytes, cut, duration, every, percent, share, table, thousands, wrap,
+};
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
+use crate::profile::pauses::PauseTotals;
 use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
 use crate::profile::tables::JavaFrameCounts;
 use crate::profile::{ProfileView, RunReport};
@@ -37,16 +40,16 @@ fn rates(report: &RunReport) -> String {
         }
     }
     let others = events.iter().filter(|of| of.event != Event::Cpu);
-    let periods: Vec<String> = others.map(|of| period(of.event.title(), of.accounts.one_in)).collect();
+    let periods: Vec<String> = others.map(|of| period(of.event, of.accounts.one_in)).collect();
     if periods.is_empty() { text } else { format!("{text}, {},", periods.join(", ")) }
 }
 
 /// How many of an event's occurrences one sample stands for; 0: not known.
-fn period(title: &str, one_in: u64) -> String {
-    match one_in {
-        0 => title.to_owned(),
-        1 => format!("all {title}"),
-        n => format!("one in {} {title}", thousands(n)),
+fn period(event: Event, n: u64) -> String {
+    match n {
+        0 => event.title().to_owned(),
+        1 => format!("all {}", event.title()),
+        n => every(event, n),
     }
 }
 
@@ -72,7 +75,7 @@ pub(super) fn limits(report: &RunReport, detail: Detail) -> Vec<String> {
         .map(|row| [thousands(row.left_out), row.limit.what().to_owned(), row.subject.clone()])
         .collect();
     let columns =
-        [ColumnAlignment::Right("number"), ColumnAlignment::Left("left out"), ColumnAlignment::Rest("of")];
+        [ColumnAlignment::Right("number"), ColumnAlignment::Left("of"), ColumnAlignment::Rest("where")];
     let mut lines = section("Limits reached", columns, &rows, all.len(), detail);
     let reached = Limit::all().filter(|limit| all.iter().any(|row| row.limit == *limit));
     lines.extend(reached.flat_map(|limit| wrap(limit.advice(), 2, detail.width)));
@@ -89,7 +92,7 @@ pub(super) fn jvms(report: &RunReport, profile: &ProfileView<'_>, width: usize) 
     let columns = [
         ColumnAlignment::Right("pid"),
         ColumnAlignment::Left("version"),
-        ColumnAlignment::Right("ticks"),
+        ColumnAlignment::Right(noun(profile.event())),
         ColumnAlignment::Right("Java"),
         ColumnAlignment::Right("to the root"),
         ColumnAlignment::Left("names"),
@@ -99,7 +102,7 @@ pub(super) fn jvms(report: &RunReport, profile: &ProfileView<'_>, width: usize) 
     lines.extend(table.next());
     for (jvm, row) in report.jvms.iter().zip(table) {
         lines.push(row);
-        for note in jvm_notes(jvm).into_iter().chain(note_on_end(jvm, profile)) {
+        for note in jvm_notes(jvm, report.duration_s).into_iter().chain(note_on_end(jvm, profile)) {
             lines.extend(wrap(&note, 6, width));
         }
     }
@@ -127,7 +130,20 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
     ]
 }
 
-fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
+fn pause_note(pauses: &PauseTotals, duration_s: f64) -> String {
+    let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = *pauses;
+    let part = if duration_s > 0.0 { safepoint_usec as f64 / 1e6 / duration_s } else { 0.0 };
+    format!(
+        "Its threads stood still at {} safepoints for {} ({}). Its collectors counted {} collections or pauses of {}.",
+        thousands(safepoints),
+        duration(safepoint_usec.saturating_mul(1000)),
+        share(part),
+        thousands(collections),
+        duration(collection_usec.saturating_mul(1000))
+    )
+}
+
+fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(tested) = jvm.newer_than {
         notes.push(format!(
@@ -163,10 +179,10 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
             _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
-            "{} of its Java samples are in code that {from}. Compiled methods (green boxes) are right. Where such a method \
-             is the leaf or called a stub at the leaf, all its inlined frames and lines can be wrong: a whole branch then \
-             goes to another inlined method. -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes debug \
-             records finer, not exact.",
+            "{} of its Java samples are in code that {from}. The total of compiled methods (green boxes) is right. Where \
+             such a method is the leaf or called a stub at the leaf, its self time, lines and inlined frames can be wrong: \
+             the time of an inlined method goes to another one or to the compiled method. \
+             -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes debug records finer, not exact.",
             share(before)
         ));
     }
@@ -177,6 +193,7 @@ fn jvm_notes(jvm: &JvmReport) -> Vec<String> {
             throttling.usec as f64 / 1e6
         ));
     }
+    notes.extend(jvm.pauses.map(|pauses| pause_note(&pauses, duration_s)));
     if jvm.log_cut {
         notes.push(format!(
             "The agent's log was cut at {}: some Java code has no name.",
@@ -416,6 +433,7 @@ mod tests {
         };
         assert_eq!(text(of(Event::Cpu, 0), Vec::new()), " at 99 Hz");
         assert_eq!(text(of(Event::PageFaults, 100), Vec::new()), ", one in 100 page faults,");
+        assert_eq!(text(of(Event::Rss, 4096), Vec::new()), ", one for each 4 KiB of growth of memory,");
         assert_eq!(
             text(of(Event::Cpu, 0), vec![of(Event::ContextSwitches, 1)]),
             " at 99 Hz, all context switches,"
@@ -442,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_lifted_is_told_if_it_was_felt() {
+    fn a_removed_quota_is_reported_if_it_throttled() {
         let group = |limit_cpus, throttled_periods| {
             let group = GroupReport { limit_cpus, throttled_periods, periods: 30, ..GroupReport::default() };
             group_notes(&group).concat()

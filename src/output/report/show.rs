@@ -28,21 +28,26 @@ pub enum ShownTable {
     Flat,
     /// What each function calls, from the root on.
     Tree,
-    /// Lines of source.
+    /// Source lines with self samples.
     Lines,
 }
 
 /// How to show a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShowOptions {
-    /// The table.
+    /// Which table to print.
     pub table: ShownTable,
     /// Shows only what these functions call, and the functions themselves.
     pub caller: Option<Glob>,
     /// Levels of the call tree; `None` for all.
     pub depth: Option<usize>,
-    /// Characters of a line.
+    /// Characters of a line, at least 60; [`ShowOptions::WHOLE`] for whole names.
     pub width: usize,
+}
+
+impl ShowOptions {
+    /// A width that cuts no name.
+    pub const WHOLE: usize = 1 << 20;
 }
 
 /// A table for each event of a profile, as lines of text.
@@ -50,7 +55,7 @@ pub struct ShowOptions {
 pub fn show(profile: &Profile, options: &ShowOptions) -> String {
     let below = options.caller.as_ref().map(|caller| profile.below(caller));
     let profile = below.as_ref().unwrap_or(profile);
-    let detail = Detail { width: options.width.clamp(60, 400), rows: ROWS, lines: true };
+    let detail = Detail { width: options.width.max(60), rows: ROWS, lines: true };
     let mut text = String::new();
     for view in profile.views() {
         let accounts = view.accounts();

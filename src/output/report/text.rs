@@ -1,7 +1,7 @@
 //! The report as text for the terminal.
 
 use super::detail::Detail;
-use super::{event, sections, waits};
+use super::{allocations, event, sections, waits};
 use crate::profile::{Profile, ProfileView, RunReport};
 
 /// The report as lines of plain text, with a newline after each. Tables and sentences fit into `detail.width`
@@ -11,12 +11,16 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     let width = detail.width.clamp(60, 400);
     let detail = Detail { width, ..detail };
     let first = profile.of_event(report.first.event);
+    let is_one = report.others.is_empty();
     let mut parts = vec![
         sections::head(report, width),
         sections::warnings(report, width),
+        event::title(&report.first, is_one),
         event::samples(report, &report.first, &first, width),
         waits::waits(&report.first, detail),
+        allocations::allocations(&report.first, &first, detail),
         event::stacks(&report.first, detail),
+        event::traces(&report.first),
         sections::limits(report, detail),
         sections::jvms(report, &first, width),
         sections::groups(report, width),
@@ -24,8 +28,12 @@ pub fn text(report: &RunReport, profile: &Profile, detail: Detail) -> String {
     parts.extend(tables(&first, detail));
     for of in &report.others {
         let view = profile.of_event(of.event);
+        parts.push(event::title(of, is_one));
         parts.push(event::samples(report, of, &view, width));
-        parts.extend([waits::waits(of, detail), event::stacks(of, detail)]);
+        parts.push(waits::waits(of, detail));
+        parts.push(allocations::allocations(of, &view, detail));
+        parts.push(event::stacks(of, detail));
+        parts.push(event::traces(of));
         parts.extend(tables(&view, detail));
     }
     parts.extend([sections::cost(report, width), sections::outputs(report)]);

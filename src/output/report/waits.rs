@@ -1,16 +1,26 @@
 //! The report's section on waiting time.
 
 use super::detail::Detail;
-use super::layout::{ColumnAlignment, duration, percent, table, thousands};
+use super::layout::{ColumnAlignment, cut_middle, duration, percent, table, thousands};
 use crate::profile::report::EventReport;
+use crate::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitState};
 
 /// Waiting time by state, by reason, by Java lock, and by rule of idleness; empty for other events.
 pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
     let Some(waits) = &of.waits else { return Vec::new() };
-    let total: u64 = waits.states.iter().map(|row| row.ns).sum();
+    let busy: u64 = waits.reasons.iter().map(|row| row.samples).sum();
     let mut lines = vec!["Waiting time".to_owned()];
-    let states: Vec<[String; 4]> = waits
-        .states
+    lines.extend(states(&waits.states, detail));
+    lines.extend(reasons(&waits.reasons, busy, detail));
+    lines.extend(locks(&waits.locks, busy, detail));
+    lines.extend(lock_methods(&waits.lock_methods, busy, detail));
+    lines.extend(idle(&waits.idle, detail));
+    lines
+}
+
+fn states(states: &[WaitState], detail: Detail) -> Vec<String> {
+    let total: u64 = states.iter().map(|row| row.ns).sum();
+    let rows: Vec<[String; 4]> = states
         .iter()
         .filter(|row| row.ns > 0 || row.samples > 0)
         .map(|row| {
@@ -28,9 +38,11 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Left("state"),
     ];
-    lines.extend(table(columns, &states, detail.width));
-    let busy: u64 = waits.reasons.iter().map(|row| row.samples).sum();
-    let reasons = waits.reasons.iter().map(|row| {
+    table(columns, &rows, detail.width)
+}
+
+fn reasons(reasons: &[WaitReason], busy: u64, detail: Detail) -> Vec<String> {
+    let rows = reasons.iter().map(|row| {
         [
             thousands(row.samples),
             percent(row.samples, busy),
@@ -40,9 +52,6 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
             row.reason.clone(),
         ]
     });
-    let idle: u64 = waits.idle.iter().map(|row| row.samples).sum();
-    let rules =
-        waits.idle.iter().map(|row| [thousands(row.samples), percent(row.samples, idle), row.rule.clone()]);
     let columns = [
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Right("share"),
@@ -51,8 +60,11 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
         ColumnAlignment::Left("state"),
         ColumnAlignment::Rest("waits for"),
     ];
-    lines.extend(cut(table(columns, &reasons.collect::<Vec<_>>(), detail.width), detail.rows));
-    let locks = waits.locks.iter().map(|row| {
+    cut_rows(table(columns, &rows.collect::<Vec<_>>(), detail.width), detail.rows)
+}
+
+fn locks(locks: &[WaitLock], busy: u64, detail: Detail) -> Vec<String> {
+    let rows = locks.iter().map(|row| {
         let owner = row.owner.clone().unwrap_or_else(|| "-".to_owned());
         [
             thousands(row.samples),
@@ -73,18 +85,46 @@ pub(super) fn waits(of: &EventReport, detail: Detail) -> Vec<String> {
         ColumnAlignment::Left("owner"),
         ColumnAlignment::Rest("lock"),
     ];
-    lines.extend(cut(table(columns, &locks.collect::<Vec<_>>(), detail.width), detail.rows));
+    cut_rows(table(columns, &rows.collect::<Vec<_>>(), detail.width), detail.rows)
+}
+
+/// The methods in which threads wait for locks. Classes are cut, so that methods have room.
+fn lock_methods(methods: &[LockMethod], busy: u64, detail: Detail) -> Vec<String> {
+    let rows = methods.iter().map(|row| {
+        [
+            thousands(row.samples),
+            percent(row.samples, busy),
+            thousands(row.waits),
+            duration(row.longest_ns),
+            cut_middle(&row.class, detail.width / 4),
+            row.method.clone(),
+        ]
+    });
+    let columns = [
+        ColumnAlignment::Right("samples"),
+        ColumnAlignment::Right("share"),
+        ColumnAlignment::Right("waits"),
+        ColumnAlignment::Right("longest"),
+        ColumnAlignment::Left("lock"),
+        ColumnAlignment::Rest("in"),
+    ];
+    cut_rows(table(columns, &rows.collect::<Vec<_>>(), detail.width), detail.rows)
+}
+
+fn idle(rules: &[IdleRule], detail: Detail) -> Vec<String> {
+    let total: u64 = rules.iter().map(|row| row.samples).sum();
+    let rows =
+        rules.iter().map(|row| [thousands(row.samples), percent(row.samples, total), row.rule.clone()]);
     let columns = [
         ColumnAlignment::Right("samples"),
         ColumnAlignment::Right("share"),
         ColumnAlignment::Rest("idle by the rule"),
     ];
-    lines.extend(cut(table(columns, &rules.collect::<Vec<_>>(), detail.width), detail.rows));
-    lines
+    cut_rows(table(columns, &rows.collect::<Vec<_>>(), detail.width), detail.rows)
 }
 
 /// The head of a table and at most `rows` rows; nothing if the table has no row.
-fn cut(mut table: Vec<String>, rows: usize) -> Vec<String> {
+fn cut_rows(mut table: Vec<String>, rows: usize) -> Vec<String> {
     table.truncate(rows + 1);
     if table.len() > 1 { table } else { Vec::new() }
 }
@@ -98,7 +138,7 @@ fn thousands_of_seconds(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::wait_report::{IdleRule, WaitLock, WaitReason, WaitReport, WaitState};
+    use crate::profile::wait_report::WaitReport;
     use crate::sample::ThreadState;
 
     #[test]
@@ -127,6 +167,14 @@ mod tests {
                     longest_ns: 2_000_000_000,
                 })
                 .to_vec(),
+            lock_methods: vec![LockMethod {
+                reason: "park".into(),
+                class: "java.util.concurrent.locks.ReentrantLock$FairSync".into(),
+                method: "Shop.priceOf".into(),
+                samples: 2,
+                waits: 1_234,
+                longest_ns: 2_000_000_000,
+            }],
         };
         let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
         for part in [
@@ -136,6 +184,7 @@ mod tests {
             "event loop",
             "monitor    worker-1  a.monitor",
             "park       -         a.park",
+            "1,234   2.00 s  java.u…Lock$FairSync  Shop.priceOf",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }

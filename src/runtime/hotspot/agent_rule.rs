@@ -3,8 +3,8 @@
 use std::os::fd::AsFd as _;
 
 use crate::plan::AgentRule;
-use crate::process::Patience;
-use crate::process::cgroup::Membership;
+use crate::process::TimedCalls;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::container::{Container, Node};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::patience::PATIENCE;
@@ -15,11 +15,11 @@ use crate::process::procfs::{self, MAX_ARGUMENTS};
 pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
         AgentRule::Env(name, value) => {
-            let environ = Patience::new(PATIENCE).run(tgid, move || environment_of(tgid));
+            let environ = TimedCalls::new(PATIENCE).run(tgid, move || environment_of(tgid));
             has_variable(&environ.ok().flatten().unwrap_or_default(), name, value)
         }
         AgentRule::Cgroup(like) => {
-            let Ok(of) = Membership::of(tgid) else { return false };
+            let Ok(of) = CgroupMembership::of(tgid) else { return false };
             of.path().and_then(|path| path.to_str()).is_some_and(|path| like.matches(path))
         }
         AgentRule::Pod(like) => {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_are_gone_are_nobodys() {
+    fn exited_processes_belong_to_no_container() {
         let node = Node::at("/nowhere");
         assert!(!allows(&AgentRule::Env("A".into(), "1".into()), 0, &node));
         assert!(!allows(&AgentRule::Pod(Glob::new("*")), 0, &node));

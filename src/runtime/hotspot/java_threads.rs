@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crate::process::comm::{MAX_KERNEL, fold_numbers};
 use crate::process::procfs;
-use crate::sample::{Count, ProcessId, Stack};
+use crate::sample::{CountedStack, ProcessId, Stack};
 use crate::text::clean;
-use crate::world::{Thread, World};
+use crate::world::{ThreadKey, World};
 
 /// Longest name that is shown, characters.
 const MAX_NAME: usize = 256;
@@ -28,7 +28,7 @@ const FIRST: &str = "main";
 
 /// The state of a thread's name.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct ThreadNameState {
     /// The thread's id in the JVM's PID namespace.
     number: u32,
     name: Option<Arc<str>>,
@@ -44,7 +44,7 @@ struct Known {
 pub(super) struct JavaThreadNames {
     /// Keep the numbers in names.
     raw: bool,
-    known: HashMap<Thread, Known>,
+    known: HashMap<ThreadKey, ThreadNameState>,
 }
 
 impl JavaThreadNames {
@@ -53,12 +53,12 @@ impl JavaThreadNames {
     }
 
     /// Reads the names of the threads in these stacks. The stacks are sorted by time, and their window is over.
-    pub(super) fn name_threads(&mut self, world: &mut World, stacks: &[(Stack, Count)]) {
+    pub(super) fn name_threads(&mut self, world: &mut World, stacks: &[CountedStack]) {
         self.forget(world);
         // The kernel's name of each process whose memory is read; `None` for other processes.
         let mut processes: HashMap<ProcessId, Option<Arc<[u8]>>> = HashMap::new();
         let mut asked: BTreeMap<ProcessId, BTreeMap<u32, (&Stack, bool)>> = BTreeMap::new();
-        for (stack, _) in stacks.iter().filter(|(stack, _)| stack.key.tid != 0) {
+        for CountedStack { stack, .. } in stacks.iter().filter(|one| one.stack.key.tid != 0) {
             let process = stack.key.process;
             let World { processes: all, symbolizer, .. } = &mut *world;
             let mut own =
@@ -87,7 +87,7 @@ impl JavaThreadNames {
         let window = world.window;
         let mut asked = Vec::new();
         for (&tid, &(stack, is_own)) in threads {
-            let thread = Thread::of(stack);
+            let thread = ThreadKey::of(stack);
             if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&thread) {
                 continue;
             }
@@ -109,7 +109,7 @@ impl JavaThreadNames {
         for ((_, stack, is_own), name) in asked.into_iter().zip(names) {
             let name = name.filter(|name| is_cut(&stack.comm, name) || is_own && name != FIRST);
             let name = name.map(|name| shown(&name, self.raw));
-            let thread = Thread::of(stack);
+            let thread = ThreadKey::of(stack);
             let Some(known) = self.known.get_mut(&thread) else { continue };
             known.take(name);
             match known.name.as_ref().filter(|_| !known.varies) {
@@ -126,7 +126,7 @@ pub(super) fn shown(name: &str, raw: bool) -> Arc<str> {
     if raw { name.into() } else { fold_numbers(&name).into() }
 }
 
-impl Known {
+impl ThreadNameState {
     fn take(&mut self, name: Option<Arc<str>>) {
         match (name, &self.name) {
             (None, None) => self.misses = self.misses.saturating_add(1),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_renamed_behind_what_the_kernel_keeps_has_no_name_of_the_jvm() {
-        let mut known = Known::default();
+        let mut known = ThreadNameState::default();
         known.take(None);
         assert_eq!(known.misses, 1);
         known.take(Some("a".into()));

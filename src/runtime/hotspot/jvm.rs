@@ -6,33 +6,46 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::inquiry::{AttachOutcome, DescribedJvm, NoAgent, SymbolSource};
+use super::jvm_setup::{DescribedJvm, JvmSetupResult, NoAgent, SymbolSource};
+use super::pauses::Pauses;
 use crate::jvm::vm::VmLayout;
 use crate::jvm::{
-    self, AttachOptions, Attached, Failed, Inspection, JavaVersion, Jvm, LogSource, Opened, Refusal,
+    self, AttachFailure, AttachOptions, Attached, Inspection, JavaVersion, Jvm, LogSource, OpenedMemory,
+    Refusal,
 };
 use crate::plan::JavaNaming;
-use crate::process::cgroup::Membership;
+use crate::process::Processes;
+use crate::process::cgroup::CgroupMembership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
+use crate::profile::pauses::PauseTotals;
 use crate::profile::report::{JvmRefusal, JvmReport, NameSource, ThrottleTotals};
 use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
-use crate::world::{PartEnd, RuntimeTicks};
+use crate::world::{PartEnd, RuntimeTicks, WindowPauses};
 
 /// Identifies an entry: the pid, and when the process was first seen. An exec can make the same process another JVM.
 pub(super) type EntryId = (u32, Instant);
 
-/// How the cgroups of JVMs with a quota were throttled in a part.
-pub(super) type Throttled = HashMap<EntryId, ThrottleTotals>;
+/// What was measured of the JVMs in a part.
+pub(super) type Measured = HashMap<EntryId, StopTimes>;
+
+/// How a JVM was kept from running in a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StopTimes {
+    /// `None` if its cgroup had no quota, or the JVM has exited.
+    pub(super) throttling: Option<ThrottleTotals>,
+    /// `None` if the JVM has no counters or has exited.
+    pub(super) pauses: Option<PauseTotals>,
+}
 
 /// The state of a JVM's names.
-enum Names {
+enum NamingState {
     /// A thread attaches to the JVM or opens its memory.
-    Attaching(JoinHandle<AttachOutcome>),
+    Attaching(JoinHandle<JvmSetupResult>),
     Attached(Box<Attached>),
     /// Names are read from the JVM's memory.
-    Opened(Box<Opened>),
+    Opened(Box<OpenedMemory>),
     Refused(Refusal),
     /// No names were requested.
     Off,
@@ -50,7 +63,7 @@ pub(super) struct Entry {
     java: JavaNaming,
     /// `None` until the inquiry has ended.
     jvm: Option<Jvm>,
-    names: Names,
+    names: NamingState,
     /// The memory from which interpreted methods get their names, once it is open.
     memory: Option<(File, VmLayout)>,
     inspection: Option<Inspection>,
@@ -71,6 +84,7 @@ pub(super) struct Entry {
     /// There was no room to read the JVM's log or memory.
     unread: bool,
     cpu: CpuSnapshot,
+    pauses: Pauses,
 }
 
 impl Entry {
@@ -78,7 +92,7 @@ impl Entry {
     pub(super) fn attaching(
         tgid: u32,
         java: JavaNaming,
-        thread: JoinHandle<AttachOutcome>,
+        thread: JoinHandle<JvmSetupResult>,
         late: bool,
         cpu: CpuSnapshot,
     ) -> Entry {
@@ -86,7 +100,7 @@ impl Entry {
             tgid,
             java,
             jvm: None,
-            names: Names::Attaching(thread),
+            names: NamingState::Attaching(thread),
             memory: None,
             inspection: None,
             no_agent: None,
@@ -99,12 +113,13 @@ impl Entry {
             log: LogStats::default(),
             unread: false,
             cpu,
+            pauses: Pauses::new(late),
         }
     }
 
     /// Keeps what the report needs and closes everything else. For a JVM that has exited and whose stacks are named.
     pub(super) fn close(&mut self, symbolizer: &mut Symbolizer) {
-        self.names = Names::Closed(self.source());
+        self.names = NamingState::Closed(self.source());
         self.memory = None;
         if let Some(process) = self.bound {
             symbolizer.close_jvm(process);
@@ -112,7 +127,7 @@ impl Entry {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.names, Names::Closed(_))
+        matches!(self.names, NamingState::Closed(_))
     }
 
     /// Whether there was no room to read the JVM's log or memory.
@@ -122,17 +137,17 @@ impl Entry {
 
     /// Whether it is unknown yet if there will be names.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.names, Names::Attaching(_))
+        matches!(self.names, NamingState::Attaching(_))
     }
 
     /// The agent's connection, if the JVM has the agent.
     pub(super) fn attached(&self) -> Option<&Attached> {
-        if let Names::Attached(attached) = &self.names { Some(attached) } else { None }
+        if let NamingState::Attached(attached) = &self.names { Some(attached) } else { None }
     }
 
     /// Whether the JVM's code is named from its memory.
     pub(super) fn is_opened(&self) -> bool {
-        matches!(self.names, Names::Opened(_))
+        matches!(self.names, NamingState::Opened(_))
     }
 
     /// Takes the unwind description, and with it the memory that names interpreted methods.
@@ -164,21 +179,21 @@ impl Entry {
     }
 
     /// Takes the result of an attach.
-    fn take_result(&mut self, result: Result<SymbolSource, Failed>) {
+    fn take_result(&mut self, result: Result<SymbolSource, AttachFailure>) {
         self.took = self.began.elapsed();
         match result {
             Ok(SymbolSource::Log(attached)) => {
                 self.inspection = Some(attached.inspection.clone());
-                self.names = Names::Attached(attached);
+                self.names = NamingState::Attached(attached);
             }
             Ok(SymbolSource::Memory(opened)) => {
                 self.inspection = Some(opened.inspection.clone());
-                self.names = Names::Opened(opened);
+                self.names = NamingState::Opened(opened);
             }
-            Ok(SymbolSource::None) => self.names = Names::Off,
-            Err(Failed { refusal, inspection }) => {
+            Ok(SymbolSource::None) => self.names = NamingState::Off,
+            Err(AttachFailure { refusal, inspection }) => {
                 self.inspection = inspection.map(|inspection| *inspection);
-                self.names = Names::Refused(refusal);
+                self.names = NamingState::Refused(refusal);
             }
         }
     }
@@ -186,15 +201,15 @@ impl Entry {
     fn log_names(&self) {
         let (pid, name) = self.jvm.as_ref().map_or((0, "?"), |jvm| (jvm.process.tgid, jvm.main.as_str()));
         match &self.names {
-            Names::Attached(attached) => {
+            NamingState::Attached(attached) => {
                 log::info!("JVM {pid} ({name}): {:?} agent, in {:.0?}", attached.source, self.took);
             }
-            Names::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
-            Names::Refused(why) => {
+            NamingState::Opened(_) => log::info!("JVM {pid} ({name}): opened, in {:.0?}", self.took),
+            NamingState::Refused(why) => {
                 let detail = why.detail().map(|words| format!(" ({words})")).unwrap_or_default();
                 log::info!("JVM {pid} ({name}): {why}{detail}, in {:.0?}", self.took);
             }
-            Names::Attaching(_) | Names::Off | Names::Closed(_) => {}
+            NamingState::Attaching(_) | NamingState::Off | NamingState::Closed(_) => {}
         }
     }
 
@@ -202,17 +217,19 @@ impl Entry {
     /// refused the agent and is read instead has two labels.
     pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
         let mut results = Vec::new();
-        let Names::Attaching(thread) = &self.names else { return results };
+        let NamingState::Attaching(thread) = &self.names else { return results };
         if !wait && !thread.is_finished() {
             return results;
         }
-        let Names::Attaching(thread) = std::mem::replace(&mut self.names, Names::Off) else { return results };
+        let NamingState::Attaching(thread) = std::mem::replace(&mut self.names, NamingState::Off) else {
+            return results;
+        };
         // A thread that panics ends the profiler: release builds abort on panic.
-        if let Ok(AttachOutcome { jvm, undescribed, no_agent, names }) = thread.join() {
+        if let Ok(JvmSetupResult { jvm, undescribed, no_agent, names }) = thread.join() {
             if let (Some(jvm), Some(NoAgent { why, .. })) = (&jvm, &no_agent) {
                 log::info!("JVM {} ({}): {why}; reading its memory instead", jvm.process.tgid, jvm.main);
             }
-            results.extend(no_agent.as_ref().filter(|it| it.asked).map(|it| it.why.to_string()));
+            results.extend(no_agent.as_ref().filter(|it| it.in_this_session).map(|it| it.why.to_string()));
             self.jvm = jvm;
             self.undescribed = undescribed;
             self.no_agent = no_agent.map(|it| it.why);
@@ -223,10 +240,10 @@ impl Entry {
             self.bind(process, symbolizer);
         }
         results.extend(match &self.names {
-            Names::Attached(_) => Some("agent".to_owned()),
-            Names::Opened(_) => Some("memory".to_owned()),
-            Names::Refused(refusal) => Some(refusal.to_string()),
-            Names::Attaching(_) | Names::Off | Names::Closed(_) => None,
+            NamingState::Attached(_) => Some("agent".to_owned()),
+            NamingState::Opened(_) => Some("memory".to_owned()),
+            NamingState::Refused(refusal) => Some(refusal.to_string()),
+            NamingState::Attaching(_) | NamingState::Off | NamingState::Closed(_) => None,
         });
         results
     }
@@ -243,30 +260,30 @@ impl Entry {
         self.bound = Some(process);
         self.name_methods(symbolizer);
         let follows = match &self.names {
-            Names::Attached(attached) => attached.log.try_clone().is_ok_and(|file| {
+            NamingState::Attached(attached) => attached.log.try_clone().is_ok_and(|file| {
                 let log = JvmLog {
                     file,
                     clock_offset_ns: attached.clock_offset,
                     consume: attached.source == LogSource::Late,
                     blobs: attached.blobs.clone(),
                 };
-                symbolizer.follow_jvm(process, log)
+                symbolizer.add_agent_log(process, log)
             }),
-            Names::Opened(opened) => opened.memory.try_clone().is_ok_and(|file| {
+            NamingState::Opened(opened) => opened.memory.try_clone().is_ok_and(|file| {
                 let coarse = opened.inspection.flags.debug_non_safepoints != Some(true);
                 let layout = opened.layout.clone();
-                symbolizer.watch_jvm(process, JvmMemory { file, layout, code: true, coarse })
+                symbolizer.add_jvm_memory(process, JvmMemory { file, layout, code: true, coarse })
             }),
-            Names::Refused(_) | Names::Off | Names::Closed(_) => {
-                symbolizer.note_jvm(process);
+            NamingState::Refused(_) | NamingState::Off | NamingState::Closed(_) => {
+                symbolizer.mark_without_agent(process);
                 true
             }
-            Names::Attaching(_) => true,
+            NamingState::Attaching(_) => true,
         };
         if !follows {
             self.unread = true;
-            self.names = Names::Refused(Refusal::OutOfResources("it cannot be followed".into()));
-            symbolizer.note_jvm(process);
+            self.names = NamingState::Refused(Refusal::OutOfResources("it cannot be followed".into()));
+            symbolizer.mark_without_agent(process);
         }
     }
 
@@ -278,7 +295,7 @@ impl Entry {
         }
         self.unread |= !memory.try_clone().is_ok_and(|file| {
             let layout = layout.clone();
-            symbolizer.watch_jvm(process, JvmMemory { file, layout, code: false, coarse: true })
+            symbolizer.add_jvm_memory(process, JvmMemory { file, layout, code: false, coarse: true })
         });
     }
 
@@ -286,17 +303,35 @@ impl Entry {
         (self.tgid, self.began)
     }
 
+    /// How the JVM was kept from running since the last call.
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies, processes: &mut Processes) -> StopTimes {
+        StopTimes {
+            throttling: self.throttling(hierarchies),
+            pauses: self.pauses.measure(self.tgid, processes),
+        }
+    }
+
+    /// The pauses of a window; `None` if there was none, or as in [`Pauses::measure`].
+    pub(super) fn pauses_in(&mut self, window: u64, processes: &mut Processes) -> Option<WindowPauses> {
+        let totals = self.pauses.look(self.tgid, processes)?;
+        (totals.safepoints > 0 || totals.collections > 0).then_some(WindowPauses {
+            window,
+            pid: self.tgid,
+            totals,
+        })
+    }
+
     /// How the JVM's cgroup was throttled since the last call; `None` if it had no quota, or the JVM has exited.
-    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> Option<ThrottleTotals> {
-        let now = hierarchies.snapshot(&Membership::of(self.tgid).ok()?);
+    fn throttling(&mut self, hierarchies: &Hierarchies) -> Option<ThrottleTotals> {
+        let now = hierarchies.snapshot(&CgroupMembership::of(self.tgid).ok()?);
         let spent = now.since(&self.cpu);
         self.cpu = now;
         let throttling = ThrottleTotals { times: spent.throttled_periods, usec: spent.throttled_usec() };
         spent.was_limited().then_some(throttling)
     }
 
-    /// The JVM's row of the report; `throttled`: the throttling of all JVMs in this part.
-    pub(super) fn report(&self, part: &PartEnd<'_>, throttled: &Throttled) -> Option<JvmReport> {
+    /// The JVM's row of the report; `measured`: what was measured of all JVMs in this part.
+    pub(super) fn report(&self, part: &PartEnd<'_>, measured: &Measured) -> Option<JvmReport> {
         let RuntimeTicks { all, managed, rootless } =
             self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
@@ -306,6 +341,7 @@ impl Entry {
         let inspection = self.inspection.clone().unwrap_or_default();
         let compiled_before = compiled_before.filter(|_| !inspection.flags.debug_records_from_start);
         let undescribed = self.undescribed.as_ref().filter(|why| **why != Refusal::ZeroVm);
+        let StopTimes { throttling, pauses } = measured.get(&self.id()).copied().unwrap_or_default();
         Some(JvmReport {
             pid: jvm.process.tgid,
             name: inspection.main_or(&jvm.main),
@@ -322,28 +358,29 @@ impl Entry {
             rootless_ticks: rootless,
             log_bytes: self.log.read_to,
             log_cut: self.log.cut,
-            throttling: throttled.get(&self.id()).copied(),
+            throttling,
+            pauses,
         })
     }
 
     fn source(&self) -> NameSource {
         let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         match &self.names {
-            Names::Attached(attached) => match (attached.source, self.late) {
+            NamingState::Attached(attached) => match (attached.source, self.late) {
                 (LogSource::AtStart, _) => NameSource::AgentAtStart,
                 (LogSource::Late, true) => NameSource::AgentDuringRun { ms },
                 (LogSource::Late, false) => NameSource::AgentLate { ms },
             },
-            Names::Opened(_) => NameSource::Memory { ms },
-            Names::Refused(refusal) => {
+            NamingState::Opened(_) => NameSource::Memory { ms },
+            NamingState::Refused(refusal) => {
                 let JvmRefusal { label, mut hint } = refused(refusal);
                 if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.leaves_memory() {
                     hint.push_str(" --java auto and --java vm read its names out of its memory.");
                 }
                 NameSource::Refused { label, hint }
             }
-            Names::Closed(source) => source.clone(),
-            Names::Attaching(_) | Names::Off => NameSource::Off,
+            NamingState::Closed(source) => source.clone(),
+            NamingState::Attaching(_) | NamingState::Off => NameSource::Off,
         }
     }
 }
@@ -361,7 +398,7 @@ mod tests {
     #[test]
     fn each_part_has_its_own_throttling_while_it_is_attached_to() {
         let own = std::process::id();
-        let of = Membership::of(own).unwrap();
+        let of = CgroupMembership::of(own).unwrap();
         let v1 = of.unified.is_none().then_some(Controller::Cpu);
         let path = of.unified.as_ref().or_else(|| of.v1.get("cpu")).unwrap();
         let tmp = tempfile::tempdir().unwrap();
@@ -378,22 +415,22 @@ mod tests {
         limit("20000 100000\n", "20000\n");
         let hierarchies = Hierarchies::below(tmp.path(), v1);
         stat(1, 70);
-        let names = Err(Failed { refusal: Refusal::Exited, inspection: None });
-        let answer = AttachOutcome { jvm: None, undescribed: None, no_agent: None, names };
+        let names = Err(AttachFailure { refusal: Refusal::Exited, inspection: None });
+        let answer = JvmSetupResult { jvm: None, undescribed: None, no_agent: None, names };
         let thread = std::thread::spawn(move || answer);
         let mut entry = Entry::attaching(own, JavaNaming::Agent, thread, true, hierarchies.snapshot(&of));
         stat(3, 100);
-        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals { times: 2, usec: 30 }));
+        assert_eq!(entry.throttling(&hierarchies), Some(ThrottleTotals { times: 2, usec: 30 }));
         stat(7, 120);
-        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals { times: 4, usec: 20 }));
-        assert_eq!(entry.measure(&hierarchies), Some(ThrottleTotals::default()));
+        assert_eq!(entry.throttling(&hierarchies), Some(ThrottleTotals { times: 4, usec: 20 }));
+        assert_eq!(entry.throttling(&hierarchies), Some(ThrottleTotals::default()));
         stat(9, 150);
         limit("max 100000\n", "-1\n");
         assert_eq!(
-            entry.measure(&hierarchies),
+            entry.throttling(&hierarchies),
             Some(ThrottleTotals { times: 2, usec: 30 }),
             "until it was lifted"
         );
-        assert_eq!(entry.measure(&hierarchies), None);
+        assert_eq!(entry.throttling(&hierarchies), None);
     }
 }

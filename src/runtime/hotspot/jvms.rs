@@ -6,21 +6,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::inquiry::{DescribedJvm, Discovery, Inquiry};
 use super::java_threads::JavaThreadNames;
-use super::jvm::{Entry, Throttled};
+use super::jvm::{Entry, Measured};
+use super::jvm_setup::{DescribedJvm, Discovery, JvmSetup};
 use crate::jvm::{self, AttachOptions};
-use crate::plan::{AgentRule, Control, JavaNaming, OptedIn, Refused, Settings, Target};
-use crate::process::cgroup::Membership;
+use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
+use crate::process::cgroup::CgroupMembership;
 use crate::process::container::Node;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
-use crate::process::{EventKind, ProcessEvent};
+use crate::process::{EventKind, ProcessEvent, Processes};
 use crate::profile::report::JvmReport;
 use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
 use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
-use crate::world::{NameDelay, PartEnd, Readiness, World};
+use crate::world::{NameDelay, PartEnd, Readiness, WindowPauses, World};
 
 /// How often leases are renewed while attaches are pending.
 const RENEW: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(super) struct HotSpotJvms {
     at_once: usize,
     agent_for: Vec<AgentRule>,
     node: Node,
-    refused: Refused,
+    refused: PermanentRefusals,
     results: BTreeMap<String, u64>,
     /// Why JVMs that ran before could not be looked for.
     undiscovered: Option<String>,
@@ -66,15 +66,17 @@ pub(super) struct HotSpotJvms {
     pub(super) threads: Option<JavaThreadNames>,
     /// Keep the numbers in names of threads.
     pub(super) raw_threads: bool,
-    /// How JVMs were throttled in parts that are not reported yet, by the part's last window.
-    throttled: BTreeMap<u64, Throttled>,
+    /// What was measured of JVMs in parts that are not reported yet, by the part's last window.
+    measured: BTreeMap<u64, Measured>,
+    /// The pauses of windows that are not reported yet; `None` if the profile does not distinguish seconds.
+    window_pauses: Option<Vec<WindowPauses>>,
     /// Unwind descriptions, from the threads that read them.
     described: (Sender<DescribedJvm>, Receiver<DescribedJvm>),
 }
 
 impl HotSpotJvms {
     pub(super) fn new(settings: &Settings, control: &Control) -> HotSpotJvms {
-        settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::open);
+        settings.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedInPods::open);
         let options = AttachOptions {
             timeout: settings.attach_timeout,
             force: settings.force_attach,
@@ -101,7 +103,8 @@ impl HotSpotJvms {
             undiscovered: None,
             threads: settings.per_thread.then(|| JavaThreadNames::new(settings.raw_threads)),
             raw_threads: settings.raw_threads,
-            throttled: BTreeMap::new(),
+            measured: BTreeMap::new(),
+            window_pauses: settings.seconds.then(Vec::new),
             described: channel(),
         }
     }
@@ -150,7 +153,7 @@ impl HotSpotJvms {
         loop {
             self.join(false, &mut world.symbolizer);
             if stop.is_stopped() {
-                self.ask_nobody_else();
+                self.stop_kubelet_waits();
             }
             if begun.elapsed() >= FIRST.max(self.options.timeout) {
                 self.mapped.extend(waiting.map(|jvm| (jvm.process.tgid, MonoNs::default())));
@@ -200,9 +203,9 @@ impl HotSpotJvms {
             }
         }
         // A process ends with the last of its threads; the exit of the first one says nothing.
-        let unmet = self.mapped.keys().copied().chain(self.queue.iter().map(|queued| queued.tgid));
-        for tgid in unmet.filter(|tgid| has_ended(*tgid)).collect::<Vec<u32>>() {
-            self.forget_unmet(tgid);
+        let undiscovered = self.mapped.keys().copied().chain(self.queue.iter().map(|queued| queued.tgid));
+        for tgid in undiscovered.filter(|tgid| has_ended(*tgid)).collect::<Vec<u32>>() {
+            self.forget_undiscovered(tgid);
         }
         let is_new = |tgid: &u32| !self.leaving.iter().any(|(_, left)| left == tgid);
         let left: Vec<u32> = self.entries.keys().copied().filter(|tgid| has_ended(*tgid)).collect();
@@ -212,12 +215,12 @@ impl HotSpotJvms {
 
     /// Another program has the pid now.
     fn replace(&mut self, window: u64, tgid: u32) {
-        self.forget_unmet(tgid);
+        self.forget_undiscovered(tgid);
         self.leaving.retain(|(_, left)| *left != tgid);
         self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
     }
 
-    fn forget_unmet(&mut self, tgid: u32) {
+    fn forget_undiscovered(&mut self, tgid: u32) {
         self.mapped.remove(&tgid);
         self.queue.retain(|queued| queued.tgid != tgid);
     }
@@ -289,26 +292,42 @@ impl HotSpotJvms {
     /// Interrupted attaches clean up and end.
     pub(super) fn wait_for_attaches(&mut self, symbolizer: &mut Symbolizer) {
         self.queue.clear();
-        self.ask_nobody_else();
+        self.stop_kubelet_waits();
         self.join(true, symbolizer);
     }
 
     /// Stops all waits for the kubelet's answers: from now on only JVMs are waited for.
-    fn ask_nobody_else(&self) {
-        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedIn::close);
+    fn stop_kubelet_waits(&self) {
+        self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedInPods::close);
     }
 
-    /// Ends the part whose last window is `window`: records how each JVM was throttled in it. Throttling of a JVM that
-    /// has exited is unknown.
-    pub(super) fn end_part(&mut self, window: u64) {
-        let throttled = self.measure();
-        self.throttled.insert(window, throttled);
+    /// Notes how each JVM stood still in a window.
+    pub(super) fn note_pauses(&mut self, window: u64, processes: &mut Processes) {
+        let Some(pauses) = &mut self.window_pauses else { return };
+        pauses.extend(self.entries.values_mut().filter_map(|entry| entry.pauses_in(window, processes)));
     }
 
-    /// How each JVM was throttled since the last call.
-    pub(super) fn measure(&mut self) -> Throttled {
+    /// The pauses in the windows of a part.
+    pub(super) fn take_pauses(&mut self, part: &PartEnd<'_>) -> Vec<WindowPauses> {
+        let all = self.window_pauses.as_mut().map(std::mem::take).unwrap_or_default();
+        let (own, later) = all.into_iter().partition(|pauses| pauses.window <= part.window);
+        if let Some(pauses) = &mut self.window_pauses {
+            *pauses = later;
+        }
+        own
+    }
+
+    /// Ends the part whose last window is `window`: records how each JVM was kept from running in it. Of a JVM that has
+    /// exited this is unknown.
+    pub(super) fn end_part(&mut self, window: u64, processes: &mut Processes) {
+        let measured = self.measure(processes);
+        self.measured.insert(window, measured);
+    }
+
+    /// How each JVM was kept from running since the last call.
+    pub(super) fn measure(&mut self, processes: &mut Processes) -> Measured {
         let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
-        entries.filter_map(|entry| Some((entry.id(), entry.measure(&self.hierarchies)?))).collect()
+        entries.map(|entry| (entry.id(), entry.measure(&self.hierarchies, processes))).collect()
     }
 
     /// Takes the results of finished attaches; `wait`: of all.
@@ -343,7 +362,7 @@ impl HotSpotJvms {
     pub(super) fn close_ended(&mut self, world: &mut World) {
         let ended = self.ended.iter_mut().filter(|(window, _)| *window < world.window);
         for entry in ended.map(|(_, entry)| entry).filter(|entry| !entry.is_closed()) {
-            if !entry.bound.is_some_and(|process| world.waiting.contains(&process)) {
+            if !entry.bound.is_some_and(|process| world.awaiting_names.contains(&process)) {
                 entry.close(&mut world.symbolizer);
             }
         }
@@ -387,11 +406,10 @@ impl HotSpotJvms {
 
     /// The report's rows of all JVMs that were attached to or ran, the busiest first.
     pub(super) fn report_rows(&mut self, part: &PartEnd<'_>) -> Vec<JvmReport> {
-        let later = self.throttled.split_off(&(part.window + 1));
-        let throttled =
-            std::mem::replace(&mut self.throttled, later).remove(&part.window).unwrap_or_default();
+        let later = self.measured.split_off(&(part.window + 1));
+        let measured = std::mem::replace(&mut self.measured, later).remove(&part.window).unwrap_or_default();
         let mut reports: Vec<JvmReport> =
-            self.all().filter_map(|entry| entry.report(part, &throttled)).collect();
+            self.all().filter_map(|entry| entry.report(part, &measured)).collect();
         reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
         reports
     }
@@ -399,7 +417,7 @@ impl HotSpotJvms {
     /// Starts the thread that attaches to a JVM.
     fn begin(&mut self, tgid: u32, discovery: Discovery) {
         let late = discovery.is_late();
-        let inquiry = Inquiry {
+        let setup = JvmSetup {
             tgid,
             discovery,
             java: self.java,
@@ -409,7 +427,7 @@ impl HotSpotJvms {
             options: self.options.clone(),
         };
         let described = self.described.0.clone();
-        let begin = move || inquiry.answer(&described);
+        let begin = move || setup.run(&described);
         match std::thread::Builder::new().name("attach".into()).spawn(begin) {
             Ok(thread) => {
                 let cpu = self.cpu_of(tgid);
@@ -426,7 +444,7 @@ impl HotSpotJvms {
         for (tgid, entry) in &self.entries {
             if entry.is_open() {
                 readiness.set(*tgid, NameDelay::Undecided);
-            } else if entry.attached().is_some() && !readiness.waits(*tgid) {
+            } else if entry.attached().is_some() && !readiness.is_late(*tgid) {
                 readiness.set(*tgid, NameDelay::Late);
             }
         }
@@ -438,6 +456,6 @@ impl HotSpotJvms {
     }
 
     fn cpu_of(&self, tgid: u32) -> CpuSnapshot {
-        Membership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default()
+        CgroupMembership::of(tgid).map(|of| self.hierarchies.snapshot(&of)).unwrap_or_default()
     }
 }

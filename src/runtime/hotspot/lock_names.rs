@@ -1,6 +1,8 @@
-//! Names for the Java locks of waits: classes, and the threads that had the locks.
+//! Names for the Java locks of waits, which are classes and the threads that had the locks, and for the classes of
+//! allocated objects.
 //!
-//! Names are read at the end of the window in which the wait ended. A thread that has exited by then has no name.
+//! Names are read at the end of the window in which the wait ended, or in which the object was allocated. A thread that has
+//! exited by then has no name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 
 use super::java_threads::{number, shown};
 use crate::process::{comm, procfs};
-use crate::sample::{Count, Lock, LockOwner, ProcessId, Stack};
+use crate::sample::{CountedStack, Lock, LockOwner, MonoNs, ProcessId};
 use crate::symbolize::JavaClassAt;
 use crate::world::World;
 
@@ -18,43 +20,56 @@ const MAX_OWNERS: usize = 1024;
 /// The JVM's own thread that wakes the others when a safepoint ends. It has no lock of theirs.
 const SAFEPOINTS: &str = "VM Thread";
 
-/// The locks of one process.
+/// The locks and objects of one process.
 #[derive(Default)]
-struct Asked {
+struct LockQueries {
     /// Addresses, and when they were seen for the first time.
     classes: BTreeMap<u64, u64>,
     owners: BTreeSet<LockOwner>,
 }
 
-/// The names of one process's locks.
+impl LockQueries {
+    fn note_class(&mut self, class: u64, at: MonoNs) {
+        let seen = self.classes.entry(class).or_insert(at.0);
+        *seen = at.0.min(*seen);
+    }
+}
+
+/// The names of one process's locks and classes of objects.
 #[derive(Default)]
 struct LockNames {
     classes: HashMap<u64, Arc<str>>,
     owners: HashMap<LockOwner, Arc<str>>,
 }
 
-/// Names the locks in these stacks. With `raw` thread names keep their numbers.
-pub(super) fn name_locks(world: &mut World, stacks: &mut [(Stack, Count)], raw: bool) {
-    let mut asked: BTreeMap<ProcessId, Asked> = BTreeMap::new();
-    for (stack, _) in stacks.iter() {
-        let Some(Lock { class, owner, .. }) = &stack.lock else { continue };
-        let of = asked.entry(stack.key.process).or_default();
-        let seen = of.classes.entry(*class).or_insert(stack.at.0);
-        *seen = stack.at.0.min(*seen);
-        of.owners.extend(owner.filter(|_| of.owners.len() < MAX_OWNERS));
+/// Names the locks and the objects in these stacks. With `raw` thread names keep their numbers.
+pub(super) fn name_locks_and_objects(world: &mut World, stacks: &mut [CountedStack], raw: bool) {
+    let mut asked: BTreeMap<ProcessId, LockQueries> = BTreeMap::new();
+    for CountedStack { stack, .. } in stacks.iter() {
+        if let Some(Lock { class, owner, .. }) = &stack.lock {
+            let of = asked.entry(stack.key.process).or_default();
+            of.note_class(*class, stack.at);
+            of.owners.extend(owner.filter(|_| of.owners.len() < MAX_OWNERS));
+        }
+        if let Some(object) = &stack.object {
+            asked.entry(stack.key.process).or_default().note_class(object.class, stack.at);
+        }
     }
     let jvms = asked.into_iter().filter(|(process, _)| world.symbolizer.jvms().reads_memory(*process));
-    let jvms: Vec<(ProcessId, Asked)> = jvms.collect();
+    let jvms: Vec<(ProcessId, LockQueries)> = jvms.collect();
     let named = jvms.into_iter().map(|(process, asked)| {
         let classes = classes(world, process, &asked.classes);
         (process, LockNames { classes, owners: owners(world, process, &asked.owners, raw) })
     });
     let named: HashMap<ProcessId, LockNames> = named.collect();
-    for (stack, _) in stacks {
-        let names = named.get(&stack.key.process);
-        if let Some((lock, names)) = stack.lock.as_mut().zip(names) {
+    for CountedStack { stack, .. } in stacks {
+        let Some(names) = named.get(&stack.key.process) else { continue };
+        if let Some(lock) = &mut stack.lock {
             lock.class_name = names.classes.get(&lock.class).cloned();
             lock.owner_name = lock.owner.and_then(|owner| names.owners.get(&owner)).cloned();
+        }
+        if let Some(object) = &mut stack.object {
+            object.class_name = names.classes.get(&object.class).cloned();
         }
     }
 }

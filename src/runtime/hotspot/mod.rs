@@ -1,11 +1,15 @@
 //! JVMs: finds them, gets names of their code from the agent or from memory, and follows them to their end.
 
 mod agent_rule;
-mod inquiry;
+mod alloc_tracer;
+mod allocations;
 mod java_threads;
 mod jvm;
+mod jvm_setup;
 mod jvms;
 mod lock_names;
+mod pauses;
 mod stage;
 
+pub(super) use allocations::stage as allocations;
 pub(super) use stage::stage;

@@ -1,7 +1,7 @@
 //! JVMs as a stage of a session.
 
 use super::jvms::HotSpotJvms;
-use super::lock_names::name_locks;
+use super::lock_names::name_locks_and_objects;
 use crate::limits::{Limit, ReachedLimits};
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
@@ -22,9 +22,9 @@ impl Stage for HotSpotJvms {
         self.hand_on_descriptions(world);
     }
 
-    fn on_begin(&mut self, _: &mut World) {
-        // Attaching took time: throttling during that time does not belong to the profile.
-        self.measure();
+    fn on_begin(&mut self, world: &mut World) {
+        // Attaching took time: what happened during that time does not belong to the profile.
+        self.measure(&mut world.processes);
     }
 
     fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
@@ -35,16 +35,17 @@ impl Stage for HotSpotJvms {
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
         self.identify(&window.ran, world);
         self.renew(&mut world.symbolizer);
-        let mut ran = world.waiting.clone();
+        let mut ran = world.awaiting_names.clone();
         ran.extend(window.ran.iter().map(|of| of.process));
         self.note_read(&world.symbolizer.refresh_jvm_sources(&ran));
+        self.note_pauses(world.window, &mut world.processes);
         if end.ends_part {
-            self.end_part(world.window);
+            self.end_part(world.window, &mut world.processes);
         }
         if let Some(threads) = &mut self.threads {
             threads.name_threads(world, window.stacks);
         }
-        name_locks(world, window.stacks, self.raw_threads);
+        name_locks_and_objects(world, window.stacks, self.raw_threads);
         self.report_readiness(&mut world.readiness);
     }
 
@@ -56,12 +57,13 @@ impl Stage for HotSpotJvms {
 
     fn on_end(&mut self, world: &mut World) {
         self.wait_for_attaches(&mut world.symbolizer);
-        self.note_read(&world.symbolizer.refresh_jvm_sources(&world.waiting));
+        self.note_read(&world.symbolizer.refresh_jvm_sources(&world.awaiting_names));
         self.release();
     }
 
     fn report(&mut self, world: &mut World, part: &PartEnd<'_>, report: &mut PartReport) {
         report.jvms.extend(self.report_rows(part));
+        report.pauses.extend(self.take_pauses(part));
         report.warnings.extend(self.warning().map(str::to_owned));
         report.attached.extend(self.results().clone());
         self.forget_ended(part.window, &mut world.symbolizer);

@@ -14,7 +14,7 @@ const ADDRESSES: u64 = 4000;
 
 /// Result of comparing one file.
 #[derive(Debug, Default)]
-struct Seen {
+struct OracleFrame {
     functions: usize,
     inlined: usize,
     lines: usize,
@@ -26,7 +26,7 @@ fn elf(path: &Path) -> Elf {
 }
 
 /// Looks up addresses all over the code of `program`, by the debug information of `path`.
-fn compare(path: &Path, program: &Path) -> Seen {
+fn compare(path: &Path, program: &Path) -> OracleFrame {
     let oracle = shared::context(&elf(path), None).unwrap();
     let program = elf(program);
     let text = program.section(".text").unwrap();
@@ -34,7 +34,7 @@ fn compare(path: &Path, program: &Path) -> Seen {
         (0..ADDRESSES).map(|number| text.addr + text.size * number / ADDRESSES).collect();
     let file = SymbolFile::of(elf(path));
     let ours = file.lines().unwrap().source_code(&addresses);
-    let mut seen = Seen::default();
+    let mut seen = OracleFrame::default();
     for (&address, ours) in addresses.iter().zip(ours) {
         let theirs = shared::source_code(&oracle, address).unwrap_or_default();
         seen.functions += usize::from(theirs.function.is_some());
@@ -54,11 +54,11 @@ fn compare(path: &Path, program: &Path) -> Seen {
 }
 
 /// Compares a program that has its own debug information; there must be no difference.
-fn same(path: &Path) -> Seen {
+fn same(path: &Path) -> OracleFrame {
     same_of(path, path)
 }
 
-fn same_of(path: &Path, program: &Path) -> Seen {
+fn same_of(path: &Path, program: &Path) -> OracleFrame {
     let seen = compare(path, program);
     for (address, ours, theirs) in seen.differences.iter().take(5) {
         println!("{} {address:#x}\n  ours   {ours:?}\n  theirs {theirs:?}", path.display());

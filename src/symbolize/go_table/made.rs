@@ -28,9 +28,9 @@ pub enum Made {
 
 /// A part of the table that grows.
 #[derive(Default)]
-struct Part(Vec<u8>);
+struct ModulePart(Vec<u8>);
 
-impl Part {
+impl ModulePart {
     fn put(&mut self, bytes: &[u8]) -> u32 {
         let at = u32::try_from(self.0.len()).expect("small");
         self.0.extend(bytes);
@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-struct Function {
+struct GoFunctionSpec {
     name: u32,
     depths: u32,
     files: u32,
@@ -89,12 +89,13 @@ pub fn program(version: Made) -> Vec<u8> {
         }
         put(header + 32, &size.to_le_bytes());
     }
-    let (mut names, mut files, mut values) = (Part::default(), Part::default(), Part(vec![0]));
+    let (mut names, mut files, mut values) =
+        (ModulePart::default(), ModulePart::default(), ModulePart(vec![0]));
     let [main, work, mix, rotate] =
         ["main.main", "main.work[go.shape.int]", "main.mix", "main.rotate"].map(|name| names.text(name));
     let units = ["/src/main.go", "/src/mix.go"].map(|name| files.text(name).to_le_bytes()).concat();
     let functions = [
-        Function {
+        GoFunctionSpec {
             name: main,
             depths: values.values(&[(0, ALL)]),
             files: values.values(&[(0, ALL)]),
@@ -102,7 +103,7 @@ pub fn program(version: Made) -> Vec<u8> {
             inlined: 0,
             tree: false,
         },
-        Function {
+        GoFunctionSpec {
             name: work,
             depths: values.values(&[(0, 0x10), (24, 0xf0), (0, 0xf8)]),
             files: values.values(&[(0, 0x20), (1, 0x60), (0, ALL)]),
@@ -145,7 +146,7 @@ pub fn program(version: Made) -> Vec<u8> {
 }
 
 /// Where functions begin, and the record of each.
-fn rows(version: Made, functions: &[Function]) -> Vec<u8> {
+fn rows(version: Made, functions: &[GoFunctionSpec]) -> Vec<u8> {
     let wide = version == Made::Go116;
     let number = |value: u64| value.to_le_bytes()[..if wide { 8 } else { 4 }].to_vec();
     let start = |index: usize| index as u64 * LENGTH + if wide { MAIN } else { 0 };

@@ -31,7 +31,7 @@ impl ReadAllowance {
 }
 
 pub(super) struct Values<'i> {
-    bytes: Bytes<'i>,
+    bytes: ValueBytes<'i>,
     quantum: u8,
     entry: u64,
     value: i32,
@@ -53,7 +53,7 @@ impl<'i> Values<'i> {
         entry: u64,
         quantum: u8,
     ) -> Values<'i> {
-        let bytes = Bytes { image, allowance, piece: [0; PIECE], filled: 0, next: 0, address };
+        let bytes = ValueBytes { image, allowance, piece: [0; PIECE], filled: 0, next: 0, address };
         Values { bytes, quantum, entry, value: -1, at: entry }
     }
 }
@@ -75,7 +75,7 @@ impl Iterator for Values<'_> {
     }
 }
 
-struct Bytes<'i> {
+struct ValueBytes<'i> {
     image: &'i dyn Image,
     allowance: &'i ReadAllowance,
     piece: [u8; PIECE],
@@ -85,7 +85,7 @@ struct Bytes<'i> {
     address: u64,
 }
 
-impl Bytes<'_> {
+impl ValueBytes<'_> {
     fn byte(&mut self) -> Option<u8> {
         if self.next == self.filled {
             self.filled = self.image.read(self.address, &mut self.piece);

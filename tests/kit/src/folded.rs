@@ -93,7 +93,7 @@ pub fn bare(frame: &str) -> &str {
     ["_[j]", "_[i]", "_[k]", "_[0]", "_[1]"].iter().find_map(|s| frame.strip_suffix(s)).unwrap_or(frame)
 }
 
-/// Whether a frame has this name, whatever its kind.
+/// Whether a frame has this name, of any kind.
 pub fn is(frame: &str, name: &str) -> bool {
     bare(frame) == name
 }

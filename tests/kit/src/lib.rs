@@ -17,6 +17,8 @@ pub mod reasons;
 pub mod schema;
 pub mod spent;
 pub mod target;
+pub mod tmux;
+pub mod waits;
 
 use std::path::PathBuf;
 
@@ -71,7 +73,7 @@ pub fn is_root() -> bool {
 /// Asserts that a measured share is true, within half a percentage point plus what chance explains of `n` samples.
 #[track_caller]
 pub fn assert_share(what: &str, share: f64, truth: f64, n: u64) {
-    assert!(n >= 4_000, "{what}: {n} samples are too few to tell");
+    assert!(n >= 4_000, "{what}: {n} samples are too few to decide");
     let tolerance = 0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt();
     assert!(
         (share - truth).abs() <= tolerance,

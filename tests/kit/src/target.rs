@@ -1,6 +1,6 @@
 //! A profiled program: started, ready when it prints `ready`, killed at the end of the test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -96,6 +96,12 @@ impl Target {
             "is in state {} after {} user and {} system ticks",
             after_name[0], after_name[11], after_name[12]
         )
+    }
+
+    /// Writes to the program's standard input.
+    pub fn write(&mut self, bytes: &[u8]) {
+        let mut stdin = self.child.stdin.as_ref().expect("standard input is a pipe");
+        stdin.write_all(bytes).and_then(|()| stdin.flush()).unwrap();
     }
 
     /// All lines that the program has printed so far.

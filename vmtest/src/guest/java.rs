@@ -178,12 +178,12 @@ fn recursions(stack: &[String]) -> usize {
 /// Stacks of the recursion that are not whole, without repeated frames.
 fn short(deep: &Folded) -> String {
     let bad = deep.stacks().filter(|(stack, _)| !is_whole(stack));
-    let told = bad.map(|(stack, n)| {
+    let shown = bad.map(|(stack, n)| {
         let mut frames = stack.to_vec();
         frames.dedup();
         format!("{n} with {} calls: {}\n", recursions(stack), frames.join(";"))
     });
-    told.collect()
+    shown.collect()
 }
 
 /// Whether exactly this chain of inlined methods is above the compiled method `round`.

@@ -68,7 +68,7 @@ mod tests {
     use super::is_complaint;
 
     #[test]
-    fn complaints_are_told_from_news() {
+    fn kernel_warnings_are_recognized() {
         assert!(is_complaint("WARNING: CPU: 1 PID: 77 at kernel/bpf/core.c:1 x+0x1/0x2"));
         assert!(is_complaint("rcu: INFO: rcu_preempt self-detected stall on CPU"));
         assert!(

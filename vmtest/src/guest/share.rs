@@ -55,7 +55,7 @@ impl Effort {
 
 /// Fails unless the share is the true one, within half a percentage point and the statistical error of `n` samples.
 pub(super) fn check(what: &str, share: f64, truth: f64, n: u64) -> anyhow::Result<()> {
-    ensure!(n >= ENOUGH, "{what}: {n} samples are too few to tell");
+    ensure!(n >= ENOUGH, "{what}: {n} samples are too few to decide");
     let tolerance = 0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt();
     ensure!(
         (share - truth).abs() <= tolerance,

@@ -18,8 +18,20 @@ use crate::plan::{PLAN, Plan};
 
 /// C programs of `tests/programs` whose shares and names are checked, compiled with frame pointers, as in the
 /// end-to-end tests.
-const NATIVE: [&str; 10] =
-    ["native", "kernel", "short", "spawn", "touched", "turn_a", "turn_b", "waits", "reasons", "lock_reasons"];
+const NATIVE: [&str; 12] = [
+    "native",
+    "kernel",
+    "short",
+    "spawn",
+    "touched",
+    "grown",
+    "allocations",
+    "turn_a",
+    "turn_b",
+    "waits",
+    "reasons",
+    "lock_reasons",
+];
 /// Programs whose stacks are checked, compiled without frame pointers, which is the compilers' default.
 const WITHOUT_FRAME_POINTERS: [&str; 3] = ["hung", "frames", "leave"];
 /// The payload's directory in the archive; the guest mounts it as [`crate::plan::PAYLOAD`].

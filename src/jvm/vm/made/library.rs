@@ -78,12 +78,12 @@ const LOADER: u64 = LOADERS + 0x40;
 pub(super) const PERF_DATA: u64 = LOADERS + 0x80;
 
 /// The part of the library that is written so far, up to `end`.
-struct Library<'a> {
+struct FakeLibjvm<'a> {
     bytes: &'a FakeMemory,
     end: u64,
 }
 
-impl Library<'_> {
+impl FakeLibjvm<'_> {
     fn words(&mut self, words: &[u64]) -> u64 {
         let at = self.end.next_multiple_of(8);
         for (place, word) in (0..).zip(words) {
@@ -148,7 +148,7 @@ impl FakeMemory {
     /// Adds the library of a JVM of this release: its tables describe [`super::layout`], a flag, and with `classes`
     /// also loaders and threads. Returns the offset of its end.
     pub fn library(&self, release: &str, classes: bool) -> u64 {
-        let mut library = Library { bytes: self, end: LIBRARY + 64 + 2 * 56 };
+        let mut library = FakeLibjvm { bytes: self, end: LIBRARY + 64 + 2 * 56 };
         let release_is_21 = release.starts_with("21");
         let release = library.text(release);
         let release = library.words(&[release]);

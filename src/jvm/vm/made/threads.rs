@@ -22,6 +22,9 @@ const VALUE: u64 = THREADS + 0x340;
 
 /// The string with the thread's name.
 pub const STRING: u64 = THREADS + 0x320;
+/// The byte that is not 0 while a collection stops the program.
+#[cfg(test)]
+pub const HEAP_IS_STOPPED: u64 = THREADS + 48;
 /// The id of the thread.
 pub const NUMBER: u32 = 4711;
 /// The name of the thread.
@@ -47,6 +50,7 @@ pub(super) const FIELDS: &[(&str, &str, bool, u64)] = &[
     ("ObjectMonitor", "_owner", false, 72),
     ("Universe", "_collectedHeap", true, BASE + THREADS + 40),
     ("CollectedHeap", "_is_gc_active", false, 48),
+    ("CollectedHeap", "_total_collections", false, 52),
     ("oopDesc", "_metadata._klass", false, 8),
     ("Array<u1>", "_data", false, 4),
     ("Array<u2>", "_data", false, 4),

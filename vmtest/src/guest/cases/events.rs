@@ -1,7 +1,8 @@
 //! A program that touches known numbers of new pages in two functions: each page fault is counted in its function, as a
-//! counter, at a tracepoint and at a kprobe, and so is each call of a function, at a uprobe.
+//! counter, at a tracepoint and at a kprobe, and so is each call of a function, at a uprobe. Another program's memory grows by
+//! known amounts.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use super::super::profiler;
 use super::super::program::path;
@@ -23,7 +24,60 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     for (event, times) in EVENTS {
         found.samples += samples_of(&event.replace("FILE", &path("touched")), times)?;
     }
+    found.samples += growth()?;
+    found.samples += allocations()?;
     Ok(found)
+}
+
+/// Memory that `allocations.c` asks its allocator for, from its first instruction on.
+fn allocations() -> anyhow::Result<u64> {
+    let said = "/tmp/allocations.said";
+    let program = format!("exec {} 200 < /dev/null > {said}", path("allocations"));
+    let line = ["-e", "native-alloc", "--alloc-interval", "2KiB", "-d", "20", "--", "sh", "-c", &program];
+    let profile = profiler::record(&line)?;
+    let text = std::fs::read_to_string(said)?;
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("allocated ")).context("the program did not end")?;
+    let mut truth = line.split(' ').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    let calls = truth.pop().context("no calls")?;
+    let all: u64 = truth.iter().sum();
+    let allocated = &profile.report["allocated"];
+    // The shell and the beginning of the program allocate a little, too.
+    let near = |name: &str, right: u64, more: u64| {
+        allocated[name].as_u64().is_some_and(|n| (right..right + more).contains(&n))
+    };
+    ensure!(
+        near("profiled", all, 200_000) && near("profiled_calls", calls, 500),
+        "{allocated}, not {all} bytes in {calls} calls: {}",
+        profile.report["warnings"]
+    );
+    let found = profile.folded.within("by_malloc").total();
+    ensure!(found.abs_diff(truth[0] >> 11) < 60, "{found} samples:\n{}", profile.folded.top(8));
+    Ok(profile.folded.total())
+}
+
+/// Memory of three kinds that `grown.c` adds. The kernel counts several pages at a time: from 6.2 on those of one kind, before
+/// those of 64 faults, whose kinds and functions differ. Then only the sum is known.
+fn growth() -> anyhow::Result<u64> {
+    let (file, said) = ("/tmp/grown", "/tmp/grown.said");
+    let program = format!("exec {} /proc/self/exe 200 {file} end > {said}", path("grown"));
+    let profile = profiler::record(&["-e", "rss", "-d", "20", "--", "sh", "-c", &program])?;
+    let text = std::fs::read_to_string(said)?;
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("grown ")).context("the program did not end")?;
+    let truth = line.split(' ').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+    let found =
+        ["grow_anonymous", "grow_shared", "grow_file"].map(|name| profile.folded.within(name).total());
+    let near = |n: u64, right: u64| n.abs_diff(right) < right / 20;
+    let by_kind = truth.len() == 3 && found.iter().zip(&truth).all(|(n, right)| near(*n, *right));
+    let in_sum = near(found.iter().sum(), truth.iter().sum());
+    let counts_by_kind = !std::fs::read_to_string("/proc/kallsyms")?.contains(" sync_mm_rss\n");
+    ensure!(
+        in_sum && (by_kind || !counts_by_kind),
+        "{found:?} pages, not {truth:?}:\n{}",
+        profile.folded.top(8)
+    );
+    Ok(profile.folded.total())
 }
 
 fn samples_of(event: &str, times: [u64; 2]) -> anyhow::Result<u64> {

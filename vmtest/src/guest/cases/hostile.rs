@@ -43,7 +43,7 @@ fn profiled(name: &str) -> anyhow::Result<Folded> {
     let user = run.folded.keep(|stack| !stack.iter().any(|frame| frame.ends_with("_[k]")));
     ensure!(
         user.total() >= ENOUGH,
-        "{name}: {} samples are too few to tell:\n{}",
+        "{name}: {} samples are too few to decide:\n{}",
         user.total(),
         run.folded.top(5)
     );

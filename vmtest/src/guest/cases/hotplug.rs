@@ -89,7 +89,7 @@ fn while_no_event_can_be_had() -> anyhow::Result<f64> {
     allow(FILES)?;
     let profile = profiler.finish()?;
     let said = "CPU 1 cannot be sampled: Too many open files";
-    ensure!(profile.stderr.contains(said), "nobody says that {said:?}");
+    ensure!(profile.stderr.contains(said), "no message says {said:?}");
     let missed = profile.report["accounts"]["missed"].as_f64().context("the accounts")?;
     let least = (DEAF.as_secs_f64() - 1.5) * RATE;
     ensure!(missed > least, "{missed} ticks are missed, {least} are due to a CPU without an event");

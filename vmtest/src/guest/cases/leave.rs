@@ -40,7 +40,7 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
 
 fn whole(all: &Folded) -> anyhow::Result<f64> {
     let n = all.total();
-    ensure!(n >= ENOUGH, "{n} samples are too few to tell");
+    ensure!(n >= ENOUGH, "{n} samples are too few to decide");
     let is_whole = |stack: &[String]| {
         let names: Vec<&str> = stack.iter().map(|frame| bare(frame)).collect();
         names.windows(CALLS.len()).any(|part| part == CALLS) && reaches_root(stack)

@@ -106,8 +106,8 @@ impl Host {
     fn few_samples(&self) -> anyhow::Result<u64> {
         let _restore = Sysctl::set("kernel/perf_event_max_sample_rate", "199")?;
         let profile = self.record(profiler::binary())?;
-        let told = "--frequency 499: this host allows 199 samples a second";
-        ensure!(profile.stderr.contains(told), "it said: {}", profile.stderr);
+        let shown = "--frequency 499: this host allows 199 samples a second";
+        ensure!(profile.stderr.contains(shown), "it said: {}", profile.stderr);
         let rates =
             ["requested_hz", "effective_hz"].map(|name| profile.report[name].as_f64().map(f64::round));
         ensure!(rates == [Some(499.0), Some(199.0)], "{rates:?}");

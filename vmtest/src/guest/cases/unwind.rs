@@ -46,7 +46,7 @@ pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
 fn whole(all: &Folded, work: &str, is_whole: fn(&[String]) -> bool) -> anyhow::Result<f64> {
     let stacks = all.within(work);
     let n = stacks.total();
-    ensure!(all.total() >= ENOUGH, "{} samples are too few to tell", all.total());
+    ensure!(all.total() >= ENOUGH, "{} samples are too few to decide", all.total());
     ensure!(n * 10 > all.total() * 9, "{work} has only {n} of {} samples:\n{}", all.total(), all.top(5));
     let whole = stacks.share(is_whole);
     let bad = stacks.keep(|stack| !is_whole(stack));

@@ -1,0 +1,224 @@
+//! Attaches the programs of allocations to the files of HotSpot that profiled processes map. One file serves all processes
+//! that map it, now and later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::alloc_tracer::{TracerSite, sites};
+use crate::capture::{AllocationLink, AllocationProbes};
+use crate::jvm;
+use crate::plan::Control;
+use crate::process::inode_traits::InodeTraits;
+use crate::process::{CodeSource, EventKind, FileUse, MappedFile, ProcessEvent, TimedCalls};
+use crate::symbolize::NoProbeSite;
+use crate::text::clean;
+use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
+
+/// How long reading the symbols of a file may take, and attaching to it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Files with programs at a time. Each takes two descriptors.
+const MAX_FILES: usize = 256;
+/// Longest path in a warning, characters.
+const MAX_PATH: usize = 300;
+/// The end of the paths of HotSpot's library.
+const LIBRARY: &[u8] = b"/libjvm.so";
+
+/// Why the allocations of a JVM are not sampled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+enum NoAllocations {
+    #[error(
+        "it has no symbols of the functions AllocTracer::send_allocation_*: install a JDK whose libjvm.so is not \
+         stripped"
+    )]
+    Stripped,
+    #[error("its symbols cannot be read: {0}")]
+    Unreadable(String),
+    #[error("a program serves its file system, and the kernel places no uprobe in the profiler's copy")]
+    Served,
+    #[error("the file cannot be opened: {0}")]
+    Unopened(String),
+    #[error("its file system did not answer in time")]
+    TooSlow,
+    #[error("the kernel refused a uprobe: {0}")]
+    Refused(String),
+    #[error("{MAX_FILES} other files of HotSpot are probed already")]
+    TooMany,
+}
+
+/// A file of HotSpot.
+struct ProbedLibrary {
+    path: String,
+    usage: Option<FileUse>,
+    attached: Result<[AllocationLink; 2], NoAllocations>,
+    /// Processes that mapped the file since the last report.
+    tgids: BTreeSet<u32>,
+}
+
+/// The stage of allocations.
+struct AllocationStage {
+    probes: AllocationProbes,
+    patience: TimedCalls,
+    /// Processes with HotSpot whose file was not looked at yet.
+    waiting: BTreeSet<u32>,
+    libraries: BTreeMap<InodeTraits, ProbedLibrary>,
+    /// Files that have no traits because they were not opened.
+    unopened: BTreeMap<String, ProbedLibrary>,
+    /// Whether any JVM was found.
+    found: bool,
+}
+
+pub(in crate::runtime) fn stage(probes: AllocationProbes) -> Box<dyn Stage> {
+    Box::new(AllocationStage {
+        probes,
+        patience: TimedCalls::new(PATIENCE),
+        waiting: BTreeSet::new(),
+        libraries: BTreeMap::new(),
+        unopened: BTreeMap::new(),
+        found: false,
+    })
+}
+
+impl Stage for AllocationStage {
+    fn name(&self) -> &'static str {
+        "allocations"
+    }
+
+    fn on_prepare(&mut self, world: &mut World, _: &Control) {
+        // If /proc cannot be read, the stage of JVMs reports it.
+        let jvms = jvm::discover().unwrap_or_default();
+        let wanted = jvms.iter().map(|jvm| jvm.process.tgid).filter(|tgid| world.walks(*tgid));
+        self.waiting.extend(wanted);
+        self.look(world);
+    }
+
+    fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
+        for event in events {
+            if let EventKind::Mmap(mapped) = &event.kind
+                && mapped.path.as_os_str().as_bytes().ends_with(LIBRARY)
+            {
+                self.waiting.insert(event.tgid);
+            }
+        }
+        self.look(world);
+    }
+
+    fn on_window(&mut self, world: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {
+        self.look(world);
+    }
+
+    fn report(&mut self, _: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
+        if !self.found {
+            report.warnings.push("alloc has no samples: no JVM ran".to_owned());
+        }
+        let all = self.libraries.values_mut().chain(self.unopened.values_mut());
+        report.warnings.extend(all.filter_map(ProbedLibrary::take_warning));
+        self.unopened.clear();
+    }
+}
+
+impl AllocationStage {
+    /// Attaches the programs to the files of the processes that wait for it.
+    fn look(&mut self, world: &mut World) {
+        for tgid in std::mem::take(&mut self.waiting) {
+            if world.processes.has_ended(tgid) {
+                continue;
+            }
+            // A process that the filter includes later, as a descendant or by its cgroup, is looked at then.
+            match world.walks(tgid).then(|| library_of(world, tgid)).flatten() {
+                Some(file) => self.add(tgid, &file),
+                None => drop(self.waiting.insert(tgid)),
+            }
+        }
+    }
+
+    fn add(&mut self, tgid: u32, file: &MappedFile) {
+        self.found = true;
+        let path = clean(file.path.as_os_str().as_bytes(), MAX_PATH);
+        let refused = |why| ProbedLibrary {
+            path: path.clone(),
+            usage: file.usage(),
+            attached: Err(why),
+            tgids: BTreeSet::new(),
+        };
+        let opened = if file.is_copy() { Err(NoAllocations::Served) } else { Ok(()) };
+        let opened = opened.and_then(|()| {
+            let fd = file.fd().map_err(|why| NoAllocations::Unopened(why.to_string()))?;
+            let traits = self.patience.run(tgid, {
+                let fd = Arc::clone(&fd);
+                move || InodeTraits::of(fd.as_fd())
+            });
+            match traits {
+                Ok(Ok(traits)) => Ok((fd, traits)),
+                Ok(Err(error)) => Err(NoAllocations::Unopened(error.to_string())),
+                Err(_) => Err(NoAllocations::TooSlow),
+            }
+        });
+        let library = match opened {
+            Err(why) => self.unopened.entry(path.clone()).or_insert_with(|| refused(why)),
+            Ok((fd, traits)) => {
+                if !self.libraries.contains_key(&traits) {
+                    let attached = self.attach(tgid, fd);
+                    match &attached {
+                        Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
+                        Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
+                    }
+                    let library = ProbedLibrary { attached, ..refused(NoAllocations::TooMany) };
+                    self.libraries.insert(traits, library);
+                }
+                let Some(library) = self.libraries.get_mut(&traits) else { return };
+                library
+            }
+        };
+        library.tgids.insert(tgid);
+    }
+
+    fn attach(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<[AllocationLink; 2], NoAllocations> {
+        if self.libraries.len() >= MAX_FILES {
+            self.libraries.retain(|_, library| library.usage.as_ref().is_some_and(FileUse::is_mapped));
+        }
+        if self.libraries.len() >= MAX_FILES {
+            return Err(NoAllocations::TooMany);
+        }
+        let probes = self.probes.clone();
+        let attached = self.patience.run(tgid, move || attach(&probes, &file));
+        attached.unwrap_or(Err(NoAllocations::TooSlow))
+    }
+}
+
+impl ProbedLibrary {
+    /// The warning about the JVMs that mapped the file since the last one; `None` if their allocations are sampled.
+    fn take_warning(&mut self) -> Option<String> {
+        let tgids = std::mem::take(&mut self.tgids);
+        let why = self.attached.as_ref().err().filter(|_| !tgids.is_empty())?;
+        let pids: Vec<String> = tgids.iter().map(u32::to_string).collect();
+        let jvms = if pids.len() == 1 { "JVM" } else { "JVMs" };
+        Some(format!("allocations are not sampled in {jvms} {}: {}: {why}", pids.join(", "), self.path))
+    }
+}
+
+/// The file of HotSpot that a process maps.
+fn library_of(world: &mut World, tgid: u32) -> Option<Arc<MappedFile>> {
+    let code = world.processes.code(tgid)?;
+    code.ranges.into_iter().find_map(|range| match range.code {
+        CodeSource::File(file) if file.path.as_os_str().as_bytes().ends_with(LIBRARY) => Some(file),
+        _ => None,
+    })
+}
+
+/// Reads the symbols of the file, and attaches the programs. The kernel reads the file, too.
+fn attach(probes: &AllocationProbes, file: &OwnedFd) -> Result<[AllocationLink; 2], NoAllocations> {
+    let own = file.try_clone().map_err(|error| NoAllocations::Unopened(error.to_string()))?;
+    let [in_new, outside] = sites(own).map_err(|why| match why {
+        NoProbeSite::Function => NoAllocations::Stripped,
+        why => NoAllocations::Unreadable(why.to_string()),
+    })?;
+    let link = |TracerSite { offset, arguments }| {
+        probes
+            .attach(file, offset, arguments, None)
+            .map_err(|error| NoAllocations::Refused(error.to_string()))
+    };
+    Ok([link(in_new)?, link(outside)?])
+}

@@ -1,0 +1,65 @@
+//! How long a JVM stood still in each part of a session, by its own counters.
+
+use std::ops::Range;
+
+use crate::jvm::pauses::{MAX_BYTES, PauseCounters, is_counters};
+use crate::process::Processes;
+use crate::profile::pauses::PauseTotals;
+
+/// How often a JVM is searched for its counters: a JVM that has just begun has not mapped them yet.
+const SEARCHES: u8 = 3;
+
+/// The counters of one JVM.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    /// Where they lie in the memory of the process.
+    place: Option<Range<u64>>,
+    searches: u8,
+    last: Option<PauseCounters>,
+    /// The pauses since the part of the session began.
+    part: PauseTotals,
+}
+
+impl Pauses {
+    /// The counters of a JVM. `late`: it began during the run, and all its pauses are in the run.
+    pub(super) fn new(late: bool) -> Pauses {
+        Pauses { last: late.then(PauseCounters::default), ..Pauses::default() }
+    }
+
+    /// The pauses since the last call, which ends a part. `None` at the first call, or if the JVM has no counters or has
+    /// ended.
+    pub(super) fn measure(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
+        let last = self.look(tgid, processes);
+        let part = std::mem::take(&mut self.part);
+        last.map(|_| part)
+    }
+
+    /// The pauses since the last look, within a part.
+    pub(super) fn look(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
+        if self.place.is_none() {
+            if self.searches >= SEARCHES {
+                return None;
+            }
+            self.searches += 1;
+        }
+        let known = self.place.clone();
+        let read = processes.look_at_memory(tgid, move |memory| {
+            let place = known.or_else(|| memory.mapped_at(is_counters))?;
+            let part = place.start..place.end.min(place.start.saturating_add(MAX_BYTES));
+            Some((place, PauseCounters::parse(&memory.bytes(&part)).ok()?))
+        });
+        let (place, now) = read.flatten()?;
+        self.place = Some(place);
+        let PauseCounters { safepoints, safepoint_ns, collections, collection_ns } =
+            now.since(&self.last.replace(now)?);
+        let usec = |ns: u64| ns / 1000;
+        let pauses = PauseTotals {
+            safepoints,
+            safepoint_usec: usec(safepoint_ns),
+            collections,
+            collection_usec: usec(collection_ns),
+        };
+        self.part = self.part.plus(pauses);
+        Some(pauses)
+    }
+}

@@ -1,0 +1,173 @@
+//! Queue of JVM stacks. A stack waits until its JVM has reported compiled code, and then until a batch is full.
+//! Neighbours in a larger batch share more frames, and one second at 99 Hz has few stacks.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::sample::{Count, CountedStack, MonoNs, ProcessId, Stack, WakerId};
+use crate::symbolize::CHUNK;
+use crate::world::Readiness;
+
+/// Stacks from which a batch is full.
+const TOGETHER: usize = 2 * CHUNK;
+/// Windows after which a batch need not be full.
+const MOST_WINDOWS: u64 = 5;
+
+/// A stack in the queue, and the window that counted it.
+pub(super) struct QueuedStack {
+    pub(super) window: u64,
+    pub(super) stack: Stack,
+    pub(super) count: Count,
+    /// The process of the stack that ended the wait, if its names are late.
+    pub(super) waker: Option<u32>,
+}
+
+impl QueuedStack {
+    /// The processes whose names the stack needs.
+    fn tgids(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.stack.key.process.tgid).chain(self.waker)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct NameQueue(Vec<QueuedStack>);
+
+impl NameQueue {
+    /// Makes two lists of a window's stacks: those that must wait for names, and the others.
+    pub(super) fn partition_by_readiness(
+        &self,
+        window: u64,
+        stacks: Vec<CountedStack>,
+        readiness: &Readiness,
+    ) -> (Vec<QueuedStack>, Vec<QueuedStack>) {
+        let wakers = self.0.iter().map(|one| &one.stack).chain(stacks.iter().map(|one| &one.stack));
+        let wakers = wakers.filter(|stack| stack.is_waker() && readiness.is_late(stack.key.process.tgid));
+        let late: HashMap<WakerId, u32> =
+            wakers.filter_map(|stack| Some((stack.waker?, stack.key.process.tgid))).collect();
+        let all = stacks.into_iter().map(|CountedStack { stack, count }| {
+            let waker = stack.waker.and_then(|waker| late.get(&waker)).copied();
+            QueuedStack { window, stack, count, waker }
+        });
+        all.partition(|one| one.tgids().any(|tgid| readiness.is_late(tgid)))
+    }
+
+    pub(super) fn add(&mut self, counted: Vec<QueuedStack>) {
+        self.0.extend(counted);
+    }
+
+    /// Takes the stacks that are due when `window` has come. `over`: the last window of a part whose outcome waits for
+    /// its stacks.
+    pub(super) fn take_due(
+        &mut self,
+        window: u64,
+        over: Option<u64>,
+        readiness: &Readiness,
+    ) -> Vec<QueuedStack> {
+        // A JVM reports compiled code up to a window late.
+        let is_ripe =
+            |one: &QueuedStack| one.window < window && !one.tgids().any(|tgid| readiness.is_undecided(tgid));
+        let is_old = |one: &QueuedStack| window - one.window >= MOST_WINDOWS;
+        let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
+        let is_over = |one: &QueuedStack| over.is_some_and(|last| one.window <= last);
+        let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
+        // A JVM that has ended reports no further code.
+        let is_due = |one: &QueuedStack| all || !one.tgids().any(|tgid| readiness.is_late(tgid));
+        let (due, early) = ripe.into_iter().partition(is_due);
+        self.0 = unripe;
+        self.0.extend::<Vec<_>>(early);
+        due
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<QueuedStack> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Whether a stack of a window up to `last` waits.
+    pub(super) fn reaches_back_to(&self, last: u64) -> bool {
+        self.0.iter().any(|one| one.window <= last)
+    }
+
+    /// When the oldest stack was seen first.
+    pub(super) fn oldest(&self) -> Option<MonoNs> {
+        self.0.iter().map(|one| one.stack.at).min()
+    }
+
+    /// Processes of the stacks.
+    pub(super) fn processes(&self) -> HashSet<ProcessId> {
+        self.0.iter().map(|one| one.stack.key.process).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Leaf, StackKey, StopReason, ThreadContext};
+    use crate::world::NameDelay;
+
+    /// A JVM whose names come late, one that has ended, and one for which names are undecided.
+    const FOLLOWED: u32 = 1;
+    const ENDED: u32 = 2;
+    const OPEN: u32 = 3;
+
+    fn readiness() -> Readiness {
+        let mut readiness = Readiness::default();
+        readiness.set(FOLLOWED, NameDelay::Late);
+        readiness.set(OPEN, NameDelay::Undecided);
+        readiness
+    }
+
+    fn stacks(window: u64, tgid: u32, number: usize) -> Vec<QueuedStack> {
+        let process = ProcessId { tgid, start: 1, exec: 1 };
+        let key = StackKey { process, ..StackKey::default() };
+        let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
+        let (kernel, user, context) = (Vec::new(), Vec::new(), ThreadContext::None);
+        let stack = Stack {
+            key,
+            at,
+            comm,
+            leaf,
+            end,
+            kernel,
+            user,
+            waiting: None,
+            lock: None,
+            waker: None,
+            object: None,
+            context,
+        };
+        let count = Count { ticks: 1, weight: 1, ..Count::default() };
+        (0..number).map(|_| QueuedStack { window, stack: stack.clone(), count, waker: None }).collect()
+    }
+
+    /// How many stacks are due in each window from the second on, if each window adds `each` stacks.
+    fn due(tgid: u32, each: usize, windows: u64) -> Vec<usize> {
+        let mut queue = NameQueue::default();
+        let mut due = Vec::new();
+        for window in 1..=windows {
+            due.push(queue.take_due(window, None, &readiness()).len());
+            queue.add(stacks(window, tgid, each));
+        }
+        due.split_off(1)
+    }
+
+    #[test]
+    fn few_wait_for_each_other_and_many_for_their_jvm_only() {
+        assert_eq!(due(FOLLOWED, 10, 12), [0, 0, 0, 0, 50, 0, 0, 0, 0, 50, 0]);
+        assert_eq!(due(FOLLOWED, TOGETHER / 2, 6), [0, TOGETHER, 0, TOGETHER, 0]);
+        assert_eq!(due(FOLLOWED, TOGETHER, 4), [TOGETHER; 3]);
+        assert_eq!(due(ENDED, 10, 4), [10; 3]);
+        assert_eq!(due(OPEN, TOGETHER, 12), [0; 11]);
+    }
+
+    #[test]
+    fn the_end_of_a_part_waits_for_jvms_only() {
+        let mut queue = NameQueue::default();
+        queue.add(stacks(1, FOLLOWED, 10));
+        queue.add(stacks(1, OPEN, 10));
+        queue.add(stacks(2, FOLLOWED, 10));
+        assert_eq!(queue.take_due(2, Some(1), &readiness()).len(), 10);
+        assert!(queue.reaches_back_to(1), "one that is open");
+        assert_eq!(queue.take_due(3, Some(1), &readiness()).len(), 0, "the next part's wait for each other");
+        assert_eq!(queue.take_all().len(), 20);
+        assert!(!queue.reaches_back_to(2) && queue.oldest().is_none());
+    }
+}

@@ -1,0 +1,190 @@
+//! Java allocations by bytes: on each JDK and each collector the samples are those of the bytes that the JVM counts, in the
+//! methods that allocate, with the classes of the objects.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+use std::collections::BTreeMap;
+
+use testkit::is_root;
+use testkit::java::{Jdk, Program, in_container, on_host};
+use testkit::profiler::{Profile, run, while_sampling};
+use testkit::target::Target;
+
+const INTERVAL: u64 = 512 << 10;
+/// The methods of `Allocates`, in the order in which it prints their bytes, and the class that each allocates.
+const METHODS: [(&str, &str); 4] = [
+    ("Allocates.ints", "int[]"),
+    ("Allocates.bytes", "byte[]"),
+    ("Allocates.nodes", "Allocates$Node"),
+    ("Allocates.longs", "long[]"),
+];
+/// The largest part by which samples and bytes differ, with many samples.
+const PART: f64 = 0.03;
+/// How many samples the result of a method may differ more: it allocates in rounds, and in each round a TLAB is its
+/// predecessor's or its successor's.
+const SAMPLES: f64 = 12.0;
+
+const SERIAL: &[&str] = &["-XX:+UseSerialGC"];
+const PARALLEL: &[&str] = &["-XX:+UseParallelGC"];
+const G1: &[&str] = &["-XX:+UseG1GC"];
+const Z: &[&str] = &["-XX:+UnlockExperimentalVMOptions", "-XX:+UseZGC"];
+const SHENANDOAH: &[&str] = &["-XX:+UnlockExperimentalVMOptions", "-XX:+UseShenandoahGC"];
+const COMPACT: &[&str] = &["-XX:+UseG1GC", "-XX:+UseCompactObjectHeaders"];
+
+#[test]
+fn jdk_11_in_a_container() {
+    in_container(11, |jdk| are_true(jdk, &[PARALLEL, G1]));
+}
+
+#[test]
+fn jdk_17() {
+    on_host(17, |jdk| are_true(jdk, &[SERIAL, G1, Z, SHENANDOAH]));
+}
+
+#[test]
+fn jdk_21_in_a_container() {
+    in_container(21, |jdk| are_true(jdk, &[G1]));
+}
+
+#[test]
+fn jdk_25() {
+    on_host(25, |jdk| are_true(jdk, &[G1, COMPACT]));
+}
+
+/// Ends with the bytes of each method.
+fn allocate(target: &mut Target) -> [u64; 4] {
+    target.write(b"\n");
+    let line = target.wait_for(|line| line.starts_with("allocated "));
+    let bytes: Vec<u64> = line.split(' ').skip(1).map(|bytes| bytes.parse().unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+fn start(jdk: &Jdk, flags: &[&str]) -> Target {
+    Program::new("Allocates").dont_inline("Allocates.*").flags(flags).start(jdk)
+}
+
+fn are_true(jdk: &Jdk, collectors: &[&[&str]]) {
+    for flags in collectors {
+        let mut target = start(jdk, flags);
+        let mut bytes = [0; 4];
+        let pid = target.pid().to_string();
+        let profile = while_sampling(&[], &["-p", &pid, "-e", "alloc,cpu"], || bytes = allocate(&mut target));
+        is_true(&profile, bytes, &format!("JDK {} {flags:?}", jdk.version));
+    }
+}
+
+#[track_caller]
+fn is_near(what: &str, samples: u64, bytes: u64) {
+    let truth = bytes as f64 / INTERVAL as f64;
+    let difference = (samples as f64 - truth).abs();
+    assert!(difference <= PART * truth + SAMPLES, "{what}: {samples} samples instead of {truth:.0}");
+}
+
+#[track_caller]
+fn is_true(profile: &Profile, bytes: [u64; 4], what: &str) {
+    let Profile { folded, report, .. } = profile;
+    let all: u64 = bytes.iter().sum();
+    for ((method, class), bytes) in METHODS.into_iter().zip(bytes) {
+        let within = folded.within(method);
+        is_near(&format!("{what}: {method}\n{}", folded.top(8)), within.total(), bytes);
+        let leaf = format!("[new: {class}]");
+        let named = within.count(|stack| stack.last() == Some(&leaf));
+        assert_eq!(named, within.total(), "{what}: {method} allocates {class}\n{}", within.top(8));
+        // The JVM's own frames are left out: the method is the caller of its object.
+        let called = within.count(|stack| stack[stack.len() - 2].starts_with(method));
+        assert_eq!(called, within.total(), "{what}\n{}", within.top(8));
+    }
+    assert_eq!(report["event"], "alloc");
+    assert_eq!(report["accounts"]["one_in"], INTERVAL);
+    assert_eq!(profile.account("kept"), folded.total());
+    assert_eq!(profile.account("kept") + profile.account("filtered"), profile.account("ticks"));
+    assert_eq!(profile.account("missed"), 0);
+    assert_eq!(report["accounts"]["lost"], serde_json::json!([]));
+    assert_eq!(report["warnings"], serde_json::json!([]), "{what}");
+    // Other JVMs of this machine have the same library, and are not asked for.
+    let allocated = report["allocated"]["profiled"].as_u64().unwrap();
+    let of_samples = profile.account("kept") * INTERVAL;
+    for (name, counted) in [("counted", allocated), ("sampled", of_samples)] {
+        let part = counted as f64 / all as f64;
+        assert!((1.0 - PART..1.0 + PART).contains(&part), "{what}: {counted} bytes {name} of {all}");
+    }
+}
+
+/// With CPU time and waits in one run, and with another interval.
+#[test]
+fn allocations_beside_time_have_their_own_interval() {
+    if !is_root() {
+        return;
+    }
+    let mut target = start(&Jdk::host(), G1);
+    let pid = target.pid().to_string();
+    let mut bytes = [0; 4];
+    let line = ["-p", &pid, "-e", "alloc,cpu,wait", "--alloc-interval", "4MiB"];
+    let profile = while_sampling(&[], &line, || bytes = allocate(&mut target));
+    assert_eq!(profile.report["accounts"]["one_in"], 4 << 20);
+    let sampled = (profile.account("kept") * (4 << 20)) as f64;
+    let all = bytes.iter().sum::<u64>() as f64;
+    // One in 240 samples, and the marks at both ends of the timeline of each CPU.
+    assert!((0.9 * all..1.1 * all).contains(&sampled), "{sampled} of {all}");
+    let others: BTreeMap<&str, u64> = profile.report["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|of| (of["event"].as_str().unwrap_or("cpu"), of["accounts"]["kept"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(others.keys().copied().collect::<Vec<_>>(), ["cpu", "wait"]);
+    assert!(others["cpu"] > 0, "{others:?}");
+}
+
+/// A JVM that starts during the run, from a file that another JVM has mapped, is sampled from its first allocation on.
+#[test]
+fn a_jvm_that_starts_later_is_sampled() {
+    if !is_root() {
+        return;
+    }
+    let jdk = Jdk::host();
+    let _first = start(&jdk, G1);
+    let mut later = None;
+    let profile = while_sampling(&[], &["-a", "-e", "alloc,cpu"], || {
+        let mut target = start(&jdk, G1);
+        later = Some((allocate(&mut target), target));
+    });
+    let (bytes, target) = later.unwrap();
+    let pid = target.pid();
+    let jvms = profile.report["jvms"].as_array().unwrap();
+    let jvm = jvms.iter().find(|jvm| jvm["pid"] == pid).unwrap_or_else(|| panic!("{pid} in {jvms:?}"));
+    // It allocates as much before it is ready.
+    is_near("the later JVM", jvm["ticks"].as_u64().unwrap(), 2 * bytes.iter().sum::<u64>());
+}
+
+#[test]
+fn a_jvm_without_symbols_is_named_with_the_reason() {
+    in_container(8, |jdk| {
+        let mut target = start(jdk, G1);
+        let pid = target.pid().to_string();
+        let profile = while_sampling(&[], &["-p", &pid, "-e", "alloc,cpu"], || {
+            allocate(&mut target);
+        });
+        let warnings = profile.report["warnings"].to_string();
+        assert!(warnings.contains(&format!("allocations are not sampled in JVM {pid}: ")), "{warnings}");
+        assert!(
+            warnings.contains("libjvm.so: it has no symbols of the functions AllocTracer::"),
+            "{warnings}"
+        );
+        assert_eq!(profile.account("ticks"), 0);
+    });
+}
+
+#[test]
+fn options_that_do_not_apply_are_refused() {
+    for (line, words) in [
+        (
+            &["-e", "cpu", "--alloc-interval", "1MiB"][..],
+            "--alloc-interval applies to the events alloc and native-alloc",
+        ),
+        (&["-e", "alloc", "-c", "10"], "do not apply to alloc; use --alloc-interval"),
+        (&["-e", "alloc", "--all-kernel"], "--all-kernel: the event alloc has frames of processes only"),
+        (&["-e", "alloc", "--alloc-interval", "5GiB"], "expected a size up to 4GiB"),
+    ] {
+        run([&["-d", "1"], line].concat()).refused(2, words);
+    }
+}

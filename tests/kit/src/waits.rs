@@ -1,0 +1,38 @@
+//! What `tests/programs/waits.c` measured of its own waits.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// The time in one of the program's functions, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waited {
+    /// The time without CPU time.
+    pub ns: f64,
+    /// The CPU time.
+    pub cpu: f64,
+}
+
+impl Waited {
+    /// How much waiting time a profile may have of this function. A switch from one thread to another is CPU time by the
+    /// kernel's clock, and waiting time in a profile. All functions but `burn` do nothing but wait.
+    #[must_use]
+    pub fn range(self, function: &str, tolerance: f64) -> RangeInclusive<f64> {
+        let switches = if function == "burn" { 0.0 } else { self.cpu };
+        self.ns - tolerance..=self.ns + switches + tolerance
+    }
+}
+
+/// The sums of each function, out of the lines that the program prints.
+#[must_use]
+pub fn waited<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<String, Waited> {
+    let mut sums: BTreeMap<String, Waited> = BTreeMap::new();
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, ns, cpu] = words[..] else { continue };
+        let (Ok(ns), Ok(cpu)) = (ns.parse::<f64>(), cpu.parse::<f64>()) else { continue };
+        let sum = sums.entry(name.to_owned()).or_default();
+        sum.ns += ns;
+        sum.cpu += cpu;
+    }
+    sums
+}
