@@ -22,7 +22,7 @@ use super::program::{BpfProgram, Load};
 use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
-use crate::sample::{CountedStack, Event, Stack, StackKey};
+use crate::sample::{CountedStack, Event, MonoNs, Stack, StackKey};
 
 /// One window: its stacks with their counts, and the accounts of its samples.
 #[derive(Debug, Default)]
@@ -31,6 +31,8 @@ pub struct Window {
     pub stacks: Vec<CountedStack>,
     /// The accounts of each event, in the order of the options.
     pub events: Vec<Counted>,
+    /// When the next window began. Samples of later windows are not older.
+    pub next_from: MonoNs,
 }
 
 /// The accounts of an event's samples in a window.
@@ -189,6 +191,7 @@ impl Capture {
             self.program.wait_for_runs()?;
             self.sources.iter().try_for_each(|source| source.sample_unfinished())?;
         }
+        let next_from = MonoNs::now();
         let old = self.program.flip()?;
         if self.running {
             self.program.wait_for_runs()?;
@@ -207,7 +210,7 @@ impl Capture {
         for of in counted.iter_mut().filter(|of| of.event.allocates()) {
             of.allocated = self.program.take_allocated(old, of.event)?;
         }
-        Ok(assemble(arrived, counts, counted, self.program.numbers()))
+        Ok(Window { next_from, ..assemble(arrived, counts, counted, self.program.numbers()) })
     }
 
     /// Follows CPUs that went online or offline: `online` are online now.

@@ -31,7 +31,7 @@ impl Stage for Unwinding {
     }
 
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
-        self.on_stacks(window.stacks, end.at, &mut world.processes, &mut world.symbolizer);
+        self.on_stacks(window.stacks, end.next_from, &mut world.processes, &mut world.symbolizer);
     }
 
     fn on_tick(&mut self, world: &mut World) {

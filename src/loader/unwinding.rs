@@ -209,11 +209,11 @@ impl<M: TableMemory> Unwinding<M> {
 
     /// Queues the processes of a window's stacks that were unwound without tables, and cuts wrong stacks. A stack is
     /// wrong where a file's table, which came too late for the unwinder, shows that the frame pointer was invalid, or
-    /// where the unwinder used the table of replaced code. `end` is the end of the window.
+    /// where the unwinder used the table of replaced code. The next windows have no stacks from before `next_from`.
     pub(crate) fn on_stacks(
         &mut self,
         stacks: &mut [CountedStack],
-        end: MonoNs,
+        next_from: MonoNs,
         processes: &mut Processes,
         tables: &mut dyn TableSource,
     ) {
@@ -244,7 +244,7 @@ impl<M: TableMemory> Unwinding<M> {
                 self.load(tgid, code, tables, Instant::now());
             }
         }
-        self.replaced.retire(end);
+        self.replaced.retire(next_from);
     }
 
     /// Builds the table for the part of a large file in whose code a stack ended.

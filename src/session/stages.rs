@@ -142,7 +142,7 @@ impl<'a> Stages<'a> {
         self.events(&batch.events);
         let mut stacks = self.world.register_window(&mut batch.window.stacks);
         self.world.readiness.clear();
-        let end = WindowEnd { at: batch.end, ends_part };
+        let end = WindowEnd { at: batch.end, next_from: batch.window.next_from, ends_part };
         self.stages.iter_mut().for_each(|stage| stage.on_arrival(&mut self.world, &mut stacks));
         for stage in &mut self.stages {
             let began = Instant::now();

@@ -14,6 +14,9 @@ pub(crate) struct WindowStacks<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowEnd {
     pub(crate) at: MonoNs,
+    /// When the next window began, which is earlier: the kernel goes on while this window is read. Samples of later
+    /// windows are not older.
+    pub(crate) next_from: MonoNs,
     /// Whether a part of the session ends with this window.
     pub(crate) ends_part: bool,
 }
