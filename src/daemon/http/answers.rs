@@ -101,10 +101,13 @@ pub(super) async fn profile(
         Err(said) => return text_response(StatusCode::BAD_REQUEST, &said),
     };
     let mut windows = state.windows.subscribe();
-    let until = Instant::now() + Duration::from_secs(seconds);
+    let from = Instant::now();
+    let until = from + Duration::from_secs(seconds);
     let mut taken: Vec<WindowSource> = Vec::new();
     loop {
         match tokio::time::timeout(state.window, windows.recv()).await {
+            // Windows arrive late while JVMs are being attached to, also some from before the request.
+            Ok(Ok(window)) if window.ended <= from => {}
             Ok(Ok(window)) => {
                 let ended = window.ended;
                 taken.push(WindowSource::Live(window));
@@ -189,6 +192,8 @@ mod tests {
             let asked = profile(&state, Some("seconds=100&format=folded"), permit);
             let come = async {
                 let now = Instant::now();
+                // The first one ended before the request, and is late.
+                let _ = state.windows.send(packed(4000, now - Duration::from_secs(1)));
                 for (ticks, seconds) in [(1, 50), (20, 200), (300, 300)] {
                     let _ = state.windows.send(packed(ticks, now + Duration::from_secs(seconds)));
                 }
