@@ -104,9 +104,8 @@ impl PartAssembler {
             duration_ns: duration.as_nanos().try_into().unwrap_or(0),
         };
         profile.pauses = pauses;
-        let machine = MachineTime::now();
-        let steal = machine.stolen_share_since(&self.machine);
-        self.machine = machine;
+        let steal = totals.machine.stolen_share_since(&self.machine);
+        self.machine = totals.machine;
         #[allow(clippy::cast_precision_loss)]
         let hz = totals.clock_ns().map_or(0.0, |period| 1e9 / period as f64);
         let report = RunReport {

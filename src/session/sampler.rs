@@ -20,6 +20,7 @@ use crate::capture::{
 };
 use crate::plan::Control;
 use crate::process::ProcessEvent;
+use crate::process::throttling::MachineTime;
 use crate::sample::unit::Unit;
 use crate::sample::{Event, MonoNs};
 use crate::targets::processes::{Change, Targets};
@@ -62,6 +63,8 @@ pub(super) struct Totals {
     pub(super) ended: Instant,
     /// The same moment by the wall clock.
     pub(super) ended_at: jiff::Timestamp,
+    /// The CPU time of the machine at that moment.
+    pub(super) machine: MachineTime,
     /// From the first tick to the end.
     pub(super) duration: Duration,
     /// Side-band events that the kernel dropped because a ring was full.
@@ -377,6 +380,7 @@ impl Run {
             events,
             ended,
             ended_at,
+            machine: MachineTime::now(),
             program: self.capture.run_stats(),
             duration: ended.saturating_duration_since(begin),
             lost_events: self.sideband.lost(),
