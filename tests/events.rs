@@ -15,6 +15,9 @@ use testkit::{is_root, native, scratch};
 /// The number of rounds of a program; each touches 10 new pages in one function and 30 in another one.
 const ROUNDS: u64 = 200;
 
+/// Flags for Java code without polls of a safepoint within loops: HotSpot arms a poll by a page fault.
+const FLAGS: [&str; 3] = ["-Xbatch", "-XX:-TieredCompilation", "-XX:-UseCountedLoopSafepoints"];
+
 /// The path of a file whose creation starts the rounds.
 fn go(name: &str) -> PathBuf {
     let file = scratch("go").join(name);
@@ -90,8 +93,7 @@ fn page_faults_of_java_are_counted_in_their_methods() {
         return;
     }
     let go = go("java");
-    let program =
-        Program::new("Touched").flags(&["-Xbatch"]).args(&[go.to_str().unwrap(), &ROUNDS.to_string()]);
+    let program = Program::new("Touched").flags(&FLAGS).args(&[go.to_str().unwrap(), &ROUNDS.to_string()]);
     let mut target = program.start(&Jdk::host());
     assert_all(
         &touched(&mut target, &go, &["-e", "page-faults,cpu"]),

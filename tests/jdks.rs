@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::assert_share;
@@ -177,7 +176,7 @@ fn survives_its_start(jdk: &Jdk) {
     for _ in 0..3 {
         let sampling = Sampling::begin(&["--all"]);
         let mut target = Program::new("Shares").start(jdk);
-        std::thread::sleep(Duration::from_secs(1));
+        sampling.wait_for(&format!("JVM {} (", target.pid()));
         sampling.signal(Signal::INT);
         let report = sampling.end(Watch::keep(&[])).report;
         let jvms = report["jvms"].as_array().unwrap();

@@ -13,7 +13,7 @@ use jbpf_prof::sample::{Event, SpanContext};
 use testkit::java::{classes, on_host};
 use testkit::profiler::{Run, lost, out_file, run};
 use testkit::target::Target;
-use testkit::{is_root, native, scratch};
+use testkit::{is_root, native, scratch, share_tolerance};
 
 /// The flags of a program that has the writer itself.
 const OWN: [&str; 4] =
@@ -96,7 +96,7 @@ fn assert_right(traced: &Traced) {
             let share = count as f64 / sum as f64;
             let expected = f64::from(number) / 6.0;
             assert!(
-                (share - expected).abs() < 0.1,
+                (share - expected).abs() < share_tolerance(expected, sum),
                 "span {number} has {share:.2}, not {expected:.2}: {sums:#?}"
             );
         }

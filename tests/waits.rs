@@ -96,7 +96,7 @@ fn each_wait_is_sampled_in_proportion_to_its_length() {
         assert!(ns > 1e8, "{function} hardly waited: {ns}");
     }
     for (function, leaf) in [
-        ("sleep_1ms", "[wait: timer]"),
+        ("sleep_10ms", "[wait: timer]"),
         ("sleep_1s", "[wait: timer]"),
         ("read_answer", "[wait: pipe read]"),
         ("take_mutex", "[wait: mutex]"),
@@ -376,11 +376,15 @@ fn requests_of_the_same_length_differ_in_cpu_time() {
     if !is_root() {
         return;
     }
-    let mut target = Program::new("Requests").dont_inline("Requests.*").start(&Jdk::host());
+    let (out, go) = (scratch("waits").join("requests.pb.gz"), scratch("waits").join("go-requests"));
+    let _ = fs::remove_file(&go);
+    let program = Program::new("Requests").args(&[go.to_str().unwrap()]).dont_inline("Requests.*");
+    let mut target = program.start(&Jdk::host());
     let pid = target.pid().to_string();
-    let out = scratch("waits").join("requests.pb.gz");
-    run(["-p", &pid, "-e", "wall", "-F", "999", "-d", "5", "-o", out.to_str().unwrap()]).success();
-    target.wait_for(|line| line.starts_with("requests "));
+    while_sampling(&[], &["-p", &pid, "-e", "wall", "-o", out.to_str().unwrap()], || {
+        fs::write(&go, "").unwrap();
+        target.wait_for(|line| line.starts_with("requests "));
+    });
     let line = target.lines().iter().rfind(|line| line.starts_with("requests ")).unwrap();
     let measured: Vec<f64> = line.split(' ').skip(1).map(|ns| ns.parse().unwrap()).collect();
     let profile = output::read(&out).unwrap();

@@ -46,15 +46,15 @@ fn windows_add_up_and_the_kill_switch_stops_them() {
     }
     let mut daemon = Daemon::start(&home("sums"), "");
     daemon.wait_for_windows(3);
-    let thrown = now_ms();
     daemon.pause();
+    let paused = now_ms();
     let files = assert_adds_up(&daemon);
     let ticks = daemon.metric("ticks_total");
     let own = files.iter().map(|file| folded(file).count(|stack| stack[0] == "native")).sum::<u64>();
     assert!(own > 100, "{own} samples of a program that is busy all the time");
-    // Each window follows the one before, and the last one ended within a second of the switch.
+    // Each window follows the one before, and the last one ended before the daemon said that it is paused.
     let (start, length) = assert_no_gaps(&files);
-    assert!(start + length <= thrown + 1000, "sampling went on for {} ms", start + length - thrown);
+    assert!(start + length <= paused, "sampling went on for {} ms", start + length - paused);
     assert_eq!(daemon.metric("paused"), 1.0);
     daemon.throw(false);
     daemon.wait_for_windows(files.len() + 1);
@@ -102,7 +102,7 @@ fn profile_and_window_endpoints_return_profiles() {
     daemon.wait_for_windows(1);
     let windows = daemon.metric("windows_kept");
     let live = testkit::folded::Folded::parse(&daemon.api("/profile?seconds=3&format=folded").text());
-    assert!(live.count(|stack| stack[0] == "native") > 100, "{}", live.top(9));
+    assert!(live.count(|stack| stack[0] == "native") > 20, "{}", live.top(9));
     assert!(daemon.metric("windows_kept") > windows, "windows go on meanwhile");
     let listed: serde_json::Value = serde_json::from_str(&daemon.api("/windows").text()).unwrap();
     let list = listed["windows"].as_array().unwrap();

@@ -125,7 +125,7 @@ fn assert_profiles_the_pod(page: &mut Browser) {
     live_state(page, "a profile of 1 s, pod shop/web-0, CPU time");
     let facts = page.value(
         "(({ profile, shown }) => [profile.events.map((one) => one.name), profile.containers.map((one) => one.pod), \
-         [...profile.keyLabels].every((at) => profile.labels.container[at] === 0), shown.sums.whole > 50, \
+         [...profile.keyLabels].every((at) => profile.labels.container[at] === 0), shown.sums.whole > 10, \
          document.getElementById('progress').hidden])(jbpfProf)",
     );
     assert_eq!(facts, json!([["cpu"], ["web-0"], true, true, true]));

@@ -52,10 +52,10 @@ fn a_thread_that_waits_for_ever_is_in_each_window() {
     assert!(sleeping.count(|stack| stack[0] == "sleeper") as f64 > HZ, "{}", sleeping.top(9));
     assert_eq!(sleeping.share(|stack| stack.last().unwrap() == "[wait: timer]"), 1.0, "{}", sleeping.top(9));
     let running = Folded::parse(&daemon.api("/profile?seconds=2&state=running&format=folded").text());
-    assert!(running.count(|stack| stack[0] == "native") > 100, "{}", running.top(9));
+    assert!(running.count(|stack| stack[0] == "native") > 20, "{}", running.top(9));
     assert_eq!(running.count(|stack| stack[0] == "sleeper"), 0, "{}", running.top(9));
     let cpu = Folded::parse(&daemon.api("/profile?seconds=2&event=cpu&format=folded").text());
-    assert!(cpu.count(|stack| stack[0] == "native") > 100, "{}", cpu.top(9));
+    assert!(cpu.count(|stack| stack[0] == "native") > 20, "{}", cpu.top(9));
     for (path, status) in [
         ("/profile?seconds=1&event=x", 400),
         ("/profile?seconds=1&state=x", 400),

@@ -70,11 +70,17 @@ pub fn is_root() -> bool {
     root
 }
 
-/// Asserts that a measured share is true, within half a percentage point plus what chance explains of `n` samples.
+/// How far a share of `n` samples may be from the truth: half a percentage point plus what chance explains.
+#[must_use]
+pub fn share_tolerance(truth: f64, n: u64) -> f64 {
+    0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt()
+}
+
+/// Asserts that a measured share of many samples is true.
 #[track_caller]
 pub fn assert_share(what: &str, share: f64, truth: f64, n: u64) {
     assert!(n >= 4_000, "{what}: {n} samples are too few to decide");
-    let tolerance = 0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt();
+    let tolerance = share_tolerance(truth, n);
     assert!(
         (share - truth).abs() <= tolerance,
         "{what}: {:.2} % of {n} samples, but the truth is {:.2} % ± {:.2}",

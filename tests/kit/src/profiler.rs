@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -221,7 +221,9 @@ pub fn until_it_ends(args: &[&str], happens: impl FnOnce()) -> Profile {
 pub struct Sampling {
     profiler: Option<Child>,
     out: PathBuf,
-    rest: Option<JoinHandle<()>>,
+    /// What it says on standard error after it has begun.
+    said: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Sampling {
@@ -233,8 +235,24 @@ impl Sampling {
         let mut profiler = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(profiler.stderr.take().unwrap()).lines();
         assert!(said.any(|line| line.unwrap().contains("sampling: begun")), "it has ended");
-        let rest = std::thread::spawn(move || said.for_each(drop));
-        Sampling { profiler: Some(profiler), out, rest: Some(rest) }
+        let (send, receive) = channel();
+        let reader = std::thread::spawn(move || {
+            for line in said.map_while(Result::ok) {
+                // A test that does not wait for lines still has the reader, so that the profiler never blocks.
+                let _ = send.send(line);
+            }
+        });
+        Sampling { profiler: Some(profiler), out, said: receive, reader: Some(reader) }
+    }
+
+    /// Waits until the profiler says a line with this text.
+    pub fn wait_for(&self, text: &str) {
+        while !self
+            .said
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("no line has {text}"))
+            .contains(text)
+        {}
     }
 
     pub fn pid(&self) -> u32 {
@@ -249,7 +267,7 @@ impl Sampling {
     /// Waits for the profiler's end; panics unless the exit code is 0.
     pub fn end(mut self, watch: Watch) -> Profile {
         let output = end_of(self.profiler.take().unwrap(), PATIENCE);
-        self.rest.take().unwrap().join().unwrap();
+        self.reader.take().unwrap().join().unwrap();
         assert_eq!(output.status.code(), Some(0));
         read(&self.out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// The time in one of the program's functions, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waited {
-    /// The time without CPU time.
+    /// The time without CPU time; of `burn` the time on a run queue.
     pub ns: f64,
     /// The CPU time.
     pub cpu: f64,

@@ -20,7 +20,7 @@ const LENGTH_MS: u32 = 4000;
 const MEASURED: &str = "/tmp/waits.txt";
 /// Functions whose waits have this leaf.
 const REASONS: [(&str, &str); 5] = [
-    ("sleep_1ms", "[wait: timer]"),
+    ("sleep_10ms", "[wait: timer]"),
     ("sleep_1s", "[wait: timer]"),
     ("read_answer", "[wait: pipe read]"),
     ("take_mutex", "[wait: mutex]"),
