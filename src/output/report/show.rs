@@ -4,12 +4,15 @@ use std::cmp::Reverse;
 use std::convert::Infallible;
 
 use super::detail::Detail;
-use super::layout::{cut_middle, percent, thousands};
+use super::layout::{bytes, cut_middle, percent, thousands};
 use super::sections;
 use crate::output::folded::Texts;
 use crate::profile::filter::Glob;
 use crate::profile::fold::{Fold, Folded};
 use crate::profile::{Profile, ProfileView};
+use crate::sample::Event;
+use crate::sample::dynamic_event::EventOrigin;
+use crate::sample::unit::Unit;
 
 /// Rows of a table of functions or lines.
 const ROWS: usize = 100;
@@ -61,7 +64,7 @@ pub fn show(profile: &Profile, options: &ShowOptions) -> String {
         let accounts = view.accounts();
         let lost = accounts.lost_total();
         let lost = if lost > 0 { format!("{} lost", thousands(lost)) } else { "none lost".to_owned() };
-        text += &format!("{}: {} samples, {lost}\n", view.event().title(), thousands(accounts.kept));
+        text += &format!("{}: {}, {lost}\n", view.event().title(), kept(view.event(), accounts.kept));
         let lines = match options.table {
             _ if accounts.kept == 0 && options.caller.is_some() => vec![NO_CALLER.to_owned()],
             ShownTable::Lines if view.lines().iter().all(|row| row.line == 0) => vec![NO_LINES.to_owned()],
@@ -75,6 +78,16 @@ pub fn show(profile: &Profile, options: &ShowOptions) -> String {
         }
     }
     text
+}
+
+/// What a profile has of an event. Files of other programs have amounts, and no number of samples.
+fn kept(event: Event, number: u64) -> String {
+    match (event.origin(), event.unit()) {
+        (Some(EventOrigin::File), Unit::Bytes) => bytes(number),
+        (Some(EventOrigin::File), Unit::Nanoseconds) => format!("{} ms", thousands(number / 1_000_000)),
+        (Some(EventOrigin::File), Unit::Count) => thousands(number),
+        _ => format!("{} samples", thousands(number)),
+    }
 }
 
 /// A frame of the call tree.
@@ -151,6 +164,7 @@ mod tests {
     use crate::profile::filter::Glob;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
     use crate::sample::Event;
+    use crate::sample::unit::Unit;
 
     fn profile() -> Profile {
         let mut profile = Profile::new();
@@ -167,6 +181,19 @@ mod tests {
         *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 1000, kept: 998, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 2);
         profile
+    }
+
+    #[test]
+    fn amounts_of_other_programs_have_their_unit() {
+        let first = |unit: Unit, value: u64| {
+            let event = Event::stored(&format!("of {}", unit.name()), unit).unwrap();
+            let mut profile = Profile::new();
+            *profile.accounts_mut(event) = Accounts { ticks: value, kept: value, ..Accounts::default() };
+            show(&profile, &ShowOptions::default()).lines().next().unwrap().to_owned()
+        };
+        assert_eq!(first(Unit::Bytes, 3 << 20), "of bytes: 3.0 MiB, none lost");
+        assert_eq!(first(Unit::Nanoseconds, 5_000_000_000), "of nanoseconds: 5,000 ms, none lost");
+        assert_eq!(first(Unit::Count, 1234), "of count: 1,234, none lost");
     }
 
     fn lines(options: &ShowOptions) -> Vec<String> {

@@ -39,8 +39,8 @@ export function run(profile) {
   const warnings = [...(report?.warnings ?? [])];
   if (warnings.length > 0) parts.push(element("h2", {}, "Warnings"), element("ul", {}, ...warnings.map((text) => element("li", {}, text))));
   parts.push(element("h2", {}, "Where the samples went"));
-  parts.push(table(["Event", "Samples taken", "Filtered", "Kept", "Lost", "Missed"], events.map(({ title, accounts }) =>
-    [title, accounts.ticks, accounts.filtered, accounts.kept, accounts.lost.reduce((sum, [, count]) => sum + count, 0), accounts.missed])));
+  parts.push(table(["Event", "Samples taken", "In the profile", "Idle or not asked for", "Lost", "Missed"], events.map(({ title, accounts }) =>
+    [title, accounts.ticks, accounts.kept, accounts.filtered, accounts.lost.reduce((sum, [, count]) => sum + count, 0), accounts.missed])));
   const lost = events.flatMap(({ title, accounts }) => accounts.lost.map(([reason, count]) => [title, reason, count]));
   if (lost.length > 0) parts.push(element("h2", {}, "Lost"), table(["Event", "Reason", "Samples"], lost));
   if (report === null) {
