@@ -14,13 +14,14 @@ from . import programs
 from .cache import BENCH
 from .tools import Finished
 
-OFF, CPU_EVENT, WAIT, WALL, PERF = "off", "-e cpu", "-e wait", "-e wall", "perf -e sched:sched_switch"
+OFF, CPU_EVENT, WAIT, WALL = "off", "-e cpu", "-e wait", "-e wall"
+PERF, OFFCPUTIME = "perf -e sched:sched_switch", "offcputime"
 RATE = 99
 PING_PONG_S = 2
 # jbpf-prof attaches to all JVMs before sampling begins.
 PATIENCE_S = 60
-# `perf record` prints no message when sampling begins.
-PERF_STARTS_S = 1
+# Neither `perf record` nor `offcputime` prints a message when it begins.
+OTHERS_START_S = 1
 ROUND_TRIP, CPU, SWITCHES = "round_trip_ns", "cpu_ns", "switches"
 # Lines of wrk's output. The first figure has no unit.
 WRK = {
@@ -57,10 +58,13 @@ class Waits:
         self.bench, self.figures = bench, bench.figures
         self.log = bench.work / "waits.jsonl"
         self.log.unlink(missing_ok=True)
-        self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF]
-        if why := self.perf_failure():
-            self.figures.lack(f"waits with {PERF}", why)
-            self.kinds.remove(PERF)
+        self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF, OFFCPUTIME]
+        data = self.bench.work / "waits.perf.data"
+        self.others = {PERF: perf_record(data), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
+        for kind, probe in {PERF: [*perf_record("/dev/null"), "--", "true"], OFFCPUTIME: ["offcputime", "1"]}.items():
+            if why := failure(probe):
+                self.figures.lack(f"waits with {kind}", why)
+                self.kinds.remove(kind)
 
     def ping_pongs(self):
         """Functions that run a ping-pong and return its figures, by name."""
@@ -96,7 +100,7 @@ class Waits:
         """A context manager that profiles all processes."""
         if kind == OFF:
             return contextlib.nullcontext()
-        return self.perf() if kind == PERF else self.jbpf_prof(kind, rate)
+        return self.other(kind) if kind in self.others else self.jbpf_prof(kind, rate)
 
     @contextlib.contextmanager
     def jbpf_prof(self, kind, rate):
@@ -113,25 +117,25 @@ class Waits:
         self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s, start included; {each}")
 
     @contextlib.contextmanager
-    def perf(self):
-        data = self.bench.work / "waits.perf.data"
-        run = Finished(perf_record(data), self.bench.work)
-        time.sleep(PERF_STARTS_S)
+    def other(self, kind):
+        run = Finished(self.others[kind], self.bench.work)
+        time.sleep(OTHERS_START_S)
         try:
             yield
         finally:
             run.interrupt()
-        written = data.stat().st_size / 2**20
-        data.unlink()
-        self.figures.note(f"{PERF}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s, {written:.1f} MiB written")
+        data = self.bench.work / "waits.perf.data"
+        written = f", {data.stat().st_size / 2**20:.1f} MiB written" if data.exists() else ""
+        data.unlink(missing_ok=True)
+        self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s{written}")
 
-    @staticmethod
-    def perf_failure():
-        """Why perf cannot record context switches on this host, or None."""
-        if not shutil.which("perf"):
-            return "perf is not installed"
-        probe = subprocess.run([*perf_record("/dev/null"), "--", "true"], capture_output=True, text=True, check=False)
-        return " ".join(probe.stderr.split())[:200] or "perf record fails" if probe.returncode else None
+
+def failure(probe):
+    """Why this command cannot record context switches on this host, or None."""
+    if not shutil.which(probe[0]):
+        return f"{probe[0]} is not installed"
+    done = subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    return " ".join(done.stderr.split())[:200] or f"{probe[0]} fails" if done.returncode else None
 
 
 def perf_record(data):
