@@ -13,7 +13,7 @@ pub enum Exit {
     Usage = 2,
     /// This host does not allow sampling.
     Host = 3,
-    /// The target is gone or refuses.
+    /// The target or a probed function does not exist, or the command could not be run.
     Target = 4,
     /// `diff` found a change.
     Changed = 5,

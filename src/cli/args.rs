@@ -28,6 +28,8 @@ Examples:
     sudo jbpf-prof -d 30 --namespace prod
   Profile a command from its first instruction:
     sudo jbpf-prof -o build.svg -- make -j8
+  Find what the threads of a process wait for, with their CPU time:
+    sudo jbpf-prof -d 30 -p 4711 -e wall -o wall.svg
   Watch a process in the browser while it runs:
     sudo jbpf-prof -p 4711 --serve 127.0.0.1:0
   Watch on the terminal which functions run now:
@@ -42,7 +44,7 @@ Exit codes:
   1    failed, for example an output file could not be written
   2    the command line or a settings file is invalid
   3    this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
-  4    the target has ended, does not exist, or refused
+  4    the target or a probed function does not exist, or the command could not be run
   5    'diff' found a change
   130  a second Ctrl-C ended the program before it wrote its outputs
 
@@ -260,7 +262,7 @@ pub(super) struct SampledArgs {
     /// Include idle time: of CPUs, and of threads that only wait for work.
     #[arg(long, help_heading = "Target")]
     pub(super) idle: bool,
-    /// Threads that wait below this function are idle; * matches any text (repeatable).
+    /// Treat threads that sleep in this function or its callees as idle; * matches any text (repeatable).
     ///
     /// For the event wait. jbpf-prof knows thread pools, event loops and other waits for work; --idle-frame adds to them.
     #[arg(long, value_name = "NAME", help_heading = "Target")]
@@ -281,7 +283,7 @@ pub(super) struct SampledArgs {
 /// The command line of `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct TopArgs {
-    /// Show the samples of this last time: whole seconds, at most 60.
+    /// Show the samples of the last TIME: whole seconds, at most 60.
     #[arg(
         long,
         value_name = "TIME",
@@ -354,7 +356,8 @@ pub(super) struct Record {
     pub(super) raw_threads: bool,
     /// Print the report as text, as JSON for programs, or not at all.
     ///
-    /// The report goes to standard output, or to standard error if a profile goes to standard output.
+    /// The report goes to standard output, or to standard error if a profile goes to standard output. With -- CMD the
+    /// text report goes to standard error, too.
     #[arg(long, value_enum, default_value = "text", help_heading = "Output")]
     pub(super) report: Report,
     /// List methods by line in the report: Class::method @ (bci, line).

@@ -71,10 +71,14 @@ pub(super) struct Options {
         value_name = "EVENT",
         value_delimiter = ',',
         help_heading = "Sampling",
-        help = format!("Sample these events (comma-separated): {} [default: cpu]", Event::names())
+        help = format!(
+            "Sample these events (comma-separated): {}, but not {} [default: cpu]",
+            Event::names(),
+            Event::NativeAlloc.name()
+        )
     )]
     pub(super) events: Option<Vec<String>>,
-    /// Threads that wait below this function are idle (comma-separated); * matches any text.
+    /// Treat threads that sleep in these functions or their callees as idle (comma-separated); * matches any text.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Sampling")]
     pub(super) idle_frames: Option<Vec<String>>,
     /// Put the stack that ended a wait on top of the wait's own stack [default: false].

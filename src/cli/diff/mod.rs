@@ -91,7 +91,7 @@ fn work(text: &str) -> Result<Work, Failure> {
     };
     parse().ok_or_else(|| {
         Failure::usage(format!(
-            "--per {text}: expected a name and two numbers above 0, such as requests=1000,1200"
+            "--per {text}: expected a name and two numbers above 0, such as request=10000,12500"
         ))
     })
 }

@@ -32,10 +32,10 @@ pub(in crate::cli) struct DiffArgs {
     /// Compare this event of the profiles [default: the first one that all have].
     #[arg(short, long, value_name = "NAME")]
     pub(in crate::cli) event: Option<String>,
-    /// Report only changes of this size, in points of the whole, and exit with code 5 if there are any.
+    /// Report only changes of at least this many percentage points, and exit with code 5 if there are any.
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     pub(in crate::cli) fail_above: String,
-    /// Compare by work done instead of by share: requests=1000,1200.
+    /// Compare by work done instead of by share: request=10000,12500.
     #[arg(long, value_name = "NAME=BEFORE,AFTER")]
     pub(in crate::cli) per: Option<String>,
     /// Write the difference to this file (repeatable): .svg, .html, .folded, .json or .md by its extension.
