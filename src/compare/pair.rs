@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::names::stable;
 use crate::profile::frames::{FrameId, FrameTable, Symbol};
+use crate::profile::pauses::PauseMark;
 use crate::profile::samples::Sample;
 use crate::profile::stripped::file_of_block;
 use crate::profile::trie::NodeId;
@@ -64,6 +65,11 @@ pub fn common_events(before: &[Profile], after: &[Profile]) -> Vec<Event> {
     all.first().map(|first| first.iter().filter(is_common).copied().collect()).unwrap_or_default()
 }
 
+/// The column of a run's second, if the first column of the run is `first`.
+fn column(first: u32, second: u32, step: u32) -> u16 {
+    u16::try_from(first + second / step).unwrap_or(u16::MAX)
+}
+
 /// A run with its side, before it is a part of the pair.
 struct SourceRun<'a> {
     side: Side,
@@ -114,9 +120,14 @@ impl ProfilePair {
                 known = (sample.leaf, self.profile.stack_of(&stack));
             }
             let labels = self.profile.intern_labels(view.labels(sample.labels));
-            let column = first + u32::from(sample.second) / step;
-            let column = u16::try_from(column).unwrap_or(u16::MAX);
+            let column = column(first, u32::from(sample.second), step);
             self.profile.add_in(column, known.1, labels, self.event, sample.weight);
+        }
+        let last = run.seconds() - 1;
+        for mark in view.pauses().marks() {
+            // A JVM may stand still in a second without samples, behind the last one of the run.
+            let second = u32::from(mark.second).min(last);
+            self.profile.pauses.add(PauseMark { second: column(first, second, step), ..mark });
         }
         self.profile.accounts_mut(self.event).merge(view.accounts());
         let columns = first..first + run.seconds().div_ceil(step);
@@ -191,7 +202,8 @@ mod tests {
     use std::slice::from_ref;
     use std::sync::Arc;
 
-    use super::{ProfilePair, Side};
+    use super::{PauseMark, ProfilePair, Side};
+    use crate::profile::pauses::PauseTotals;
     use crate::profile::samples::Weight;
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
@@ -212,12 +224,20 @@ mod tests {
 
     #[test]
     fn sides_stand_behind_each_other_and_share_their_stacks() {
-        let before = run(
+        let mut before = run(
             &[(Kind::Process, "java"), (Kind::Thread, "pool-1-thread-2"), (Kind::Java, "a.B$$Lambda$1.run")],
             3,
         );
-        let after = run(&[(Kind::Process, "java"), (Kind::JavaInlined, "a.B$$Lambda/0x00007f00.run")], 2);
+        let mut after = run(&[(Kind::Process, "java"), (Kind::JavaInlined, "a.B$$Lambda/0x00007f00.run")], 2);
+        let mark = |second| {
+            let totals = PauseTotals { safepoints: 1, ..PauseTotals::default() };
+            PauseMark { pid: 7, second, totals }
+        };
+        before.pauses = [mark(1), mark(9)].into_iter().collect();
+        after.pauses.add(mark(0));
         let pair = ProfilePair::of(&[before.clone(), before], &[after], Event::Cpu);
+        let pauses: Vec<u16> = pair.view().pauses().marks().map(|mark| mark.second).collect();
+        assert_eq!(pauses, [1, 2, 4, 5, 6]);
         assert_eq!((pair.columns(Side::Before), pair.columns(Side::After)), (0..6, 6..8));
         let view = pair.view();
         view.check().unwrap();

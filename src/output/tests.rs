@@ -9,6 +9,7 @@ use super::arbitrary::{self, hostile_names};
 use super::jfr::parsed::{JfrValue, Parsed};
 use super::{Format, Look, OutputTarget, encode, folded, jfr, pprof, svg};
 use crate::profile::frame::is_clean;
+use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 use crate::sample::Event;
@@ -147,9 +148,14 @@ fn pprof_keeps_every_sample_label_line_and_module() {
         kept: profile.of_event(Event::Cpu).total().count,
         ..Accounts::default()
     };
+    let totals = PauseTotals { safepoints: 4, safepoint_usec: 900, collections: 2, collection_usec: 700 };
+    profile.pauses =
+        [(7, 0), (7, 3), (9, 1)].map(|(pid, second)| PauseMark { pid, second, totals }).into_iter().collect();
     let back = from_pprof(&bytes(&profile, &pprof::FORMAT));
     assert_eq!(rows(&back), rows(&profile));
     assert!(rows(&back).len() > 20);
+    assert_eq!(back.pauses.by_process(), profile.pauses.by_process());
+    assert!(back.pauses.marks().all(|mark| mark.second == 0), "pprof has no seconds");
 }
 
 #[test]

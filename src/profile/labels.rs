@@ -126,4 +126,8 @@ impl LabelTable {
     pub(super) fn get(&self, id: LabelsId) -> &Labels {
         &self.list[id.0 as usize]
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Labels> {
+        self.list.iter().map(|labels| &**labels)
+    }
 }

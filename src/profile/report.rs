@@ -187,8 +187,8 @@ pub struct JvmReport {
     pub log_cut: bool,
     /// CPU throttling of the JVM's cgroup during the run; `None` if the cgroup had no quota.
     pub throttling: Option<ThrottleTotals>,
-    /// How long the JVM stood still; `None` if it has no counters (`-XX:-UsePerfData`, `-XX:+PerfDisableSharedMem`), or
-    /// has exited.
+    /// How long the JVM stood still; `None` if it has no counters (`-XX:-UsePerfData`, `-XX:+PerfDisableSharedMem`). Of a
+    /// JVM that has exited: up to its last second in a profile that distinguishes seconds, and `None` otherwise.
     #[serde(default)]
     pub pauses: Option<PauseTotals>,
 }

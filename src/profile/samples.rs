@@ -1,7 +1,7 @@
 //! Samples: how often each stack was seen, and with which labels.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -10,7 +10,7 @@ use super::accounts::Accounts;
 use super::frame::Frame;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{LabelTable, Labels, LabelsId};
-use super::pauses::PauseMark;
+use super::pauses::JvmPauses;
 use super::strings::Strings;
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
@@ -95,8 +95,8 @@ pub struct Profile {
     accounts: BTreeMap<Event, Accounts>,
     /// The time span of the samples.
     pub span: TimeSpan,
-    /// When JVMs stood still; empty in profiles that do not distinguish seconds, and in those that were read from files.
-    pub pauses: Vec<PauseMark>,
+    /// When JVMs stood still. A profile that does not distinguish seconds has all pauses in second 0.
+    pub pauses: JvmPauses,
     frames: FrameTable,
     labels: LabelTable,
     label_text: Strings,
@@ -126,7 +126,7 @@ impl Profile {
         Profile {
             accounts: BTreeMap::new(),
             span: TimeSpan::default(),
-            pauses: Vec::new(),
+            pauses: JvmPauses::default(),
             frames: FrameTable::default(),
             labels: LabelTable::default(),
             label_text: Strings::default(),
@@ -296,14 +296,17 @@ impl Profile {
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
         }
-        let moved = |mark: &PauseMark| PauseMark { second: mark.second.saturating_add(later), ..*mark };
-        self.pauses.extend(pauses.iter().map(moved));
+        self.pauses.add_later(pauses, later);
         self.span.merge(*span);
         self.cut += cut;
     }
 
-    /// Keeps only samples whose labels are wanted; the others count as filtered.
+    /// Keeps only samples whose labels are wanted; the others count as filtered. Of JVMs it keeps the pauses of those
+    /// that have wanted labels.
     pub fn keep(&mut self, wanted: impl Fn(&Labels) -> bool) {
+        let pids: HashSet<u32> =
+            self.labels.iter().filter(|labels| wanted(labels)).map(|labels| labels.pid).collect();
+        self.pauses.keep(|pid| pids.contains(&pid));
         self.retain(|_, labels| wanted(labels));
     }
 

@@ -1,13 +1,14 @@
 //! Samples of a profile as a format writes them: the samples of one event, container or service. A view borrows the
 //! profile: for each container or service it copies only rows.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use super::accounts::Accounts;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{ContainerLabels, Labels, LabelsId};
-use super::pauses::PauseMark;
+use super::pauses::{JvmPauses, PauseMark};
 use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
@@ -22,6 +23,7 @@ pub struct ProfileView<'p> {
     /// The same samples by second; empty if the profile does not distinguish seconds.
     by_second: Vec<Sample>,
     accounts: Accounts,
+    pauses: Cow<'p, JvmPauses>,
     has_labels: bool,
 }
 
@@ -36,6 +38,7 @@ impl Profile {
             samples,
             by_second,
             accounts: self.accounts(event),
+            pauses: Cow::Borrowed(&self.pauses),
             has_labels: true,
         }
     }
@@ -53,6 +56,15 @@ impl Profile {
     pub fn check(&self) -> Result<(), String> {
         self.views().iter().try_for_each(ProfileView::check)
     }
+}
+
+/// When JVMs stood still: the pauses of all views of one profile.
+#[must_use]
+pub fn pauses_of_views(views: &[ProfileView<'_>]) -> JvmPauses {
+    let marks = views.iter().flat_map(|view| view.pauses().marks());
+    // Several views have the same mark of a JVM.
+    let marks: BTreeMap<(u32, u16), PauseMark> = marks.map(|mark| ((mark.pid, mark.second), mark)).collect();
+    marks.into_values().collect()
 }
 
 impl<'p> ProfileView<'p> {
@@ -79,14 +91,28 @@ impl<'p> ProfileView<'p> {
         let (ticks, period_ns, one_in) =
             (accounts.ticks + kept, self.accounts.period_ns, self.accounts.one_in);
         let accounts = Accounts { ticks, kept, period_ns, one_in, ..accounts };
+        let pauses = self.pauses_of(&samples);
         ProfileView {
             profile: self.profile,
             event: self.event,
             samples,
             by_second,
             accounts,
+            pauses,
             has_labels: true,
         }
+    }
+
+    /// The pauses of the processes of some samples.
+    fn pauses_of(&self, samples: &[Sample]) -> Cow<'p, JvmPauses> {
+        let mut pauses = JvmPauses::default();
+        if !self.pauses.is_empty() {
+            let pids: HashSet<u32> =
+                samples.iter().map(|sample| self.profile.labels(sample.labels).pid).collect();
+            pauses.clone_from(&self.pauses);
+            pauses.keep(|pid| pids.contains(&pid));
+        }
+        Cow::Owned(pauses)
     }
 
     /// The event of the samples.
@@ -100,19 +126,22 @@ impl<'p> ProfileView<'p> {
     #[must_use]
     pub fn of_container(&self, container: Option<&ContainerLabels>) -> ProfileView<'p> {
         let own = |sample: &&Sample| self.labels(sample.labels).container.as_deref() == container;
-        let [samples, by_second] =
+        let [samples, by_second]: [Vec<Sample>; 2] =
             [&self.samples, &self.by_second].map(|rows| rows.iter().filter(own).copied().collect());
-        let mut view = ProfileView { samples, by_second, accounts: self.accounts.clone(), ..*self };
+        let pauses = self.pauses_of(&samples);
+        let mut view = ProfileView { samples, by_second, accounts: self.accounts.clone(), pauses, ..*self };
         let out = view.accounts.kept.saturating_sub(view.total().count);
         view.accounts.kept -= out;
         view.accounts.filtered += out;
         view
     }
 
-    /// The same samples without labels: samples that differ only in their labels become one.
+    /// The same samples without labels: samples that differ only in their labels become one. Pauses belong to a process,
+    /// so there are none.
     #[must_use]
     pub fn without_labels(mut self) -> ProfileView<'p> {
         self.has_labels = false;
+        self.pauses = Cow::Owned(JvmPauses::default());
         self.samples.dedup_by(|next, first| {
             let same = next.leaf == first.leaf;
             if same {
@@ -148,10 +177,10 @@ impl<'p> ProfileView<'p> {
         self.profile.span
     }
 
-    /// When JVMs stood still, also those without samples in this view.
+    /// When JVMs stood still: in a view of a whole event all JVMs of the profile, in a part of it those with samples.
     #[must_use]
-    pub fn pauses(&self) -> &'p [PauseMark] {
-        &self.profile.pauses
+    pub fn pauses(&self) -> &JvmPauses {
+        &self.pauses
     }
 
     /// The labels of a sample: empty after [`ProfileView::without_labels`].
@@ -245,6 +274,8 @@ fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
 mod tests {
     use std::sync::Arc;
 
+    use super::{PauseMark, ProfileView, pauses_of_views};
+    use crate::profile::pauses::PauseTotals;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
     use crate::sample::Event;
@@ -280,6 +311,27 @@ mod tests {
         let (_, b) = &parts[1];
         assert_eq!(b.nodes().len(), 3);
         assert_eq!(b.leaves(), [(b.samples()[0].leaf, 7)]);
+    }
+
+    #[test]
+    fn parts_have_the_pauses_of_their_processes() {
+        let mut profile = profile();
+        let totals = PauseTotals { safepoints: 1, ..PauseTotals::default() };
+        let mark = |pid| PauseMark { pid, second: 0, totals };
+        profile.pauses = [1, 2, 3, 99].map(mark).into_iter().collect();
+        let pids = |view: &ProfileView<'_>| view.pauses().by_process().into_keys().collect::<Vec<u32>>();
+        let view = profile.of_event(Event::Cpu);
+        assert_eq!(pids(&view), [1, 2, 3, 99], "also of a process without samples");
+        let parts: Vec<_> =
+            view.split(|labels| labels.process.to_string()).map(|(_, part)| pids(&part)).collect();
+        assert_eq!(parts, [vec![1, 3], vec![2]]);
+        assert!(view.lost().pauses().is_empty());
+        assert_eq!(pids(&view.of_container(None)), [1, 2, 3]);
+        let outside = view.of_container(None);
+        assert_eq!(pauses_of_views(&[outside.clone(), outside]), [1, 2, 3].map(mark).into_iter().collect());
+        assert!(view.without_labels().pauses().is_empty());
+        profile.keep(|labels| &*labels.process == "a");
+        assert_eq!(pids(&profile.of_event(Event::Cpu)), [1, 3]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::profile::samples::{Sample, Weight};
 use crate::profile::{Frame, Kind, Labels, Profile};
 use crate::sample::{Count, Event, MonoNs, ProcessId, SpanContext, Stack, StackKey, ThreadState, UserWord};
 use crate::symbolize::{CHUNK, NamedStack};
-use crate::world::World;
+use crate::world::{WindowPauses, World};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StackDisplay {
@@ -158,10 +158,14 @@ impl Aggregator {
         Aggregator { fresh: Some(NewSamples::default()), ..self }
     }
 
-    /// The samples that were added since the last call, with their accounts.
-    pub(super) fn take_fresh(&mut self) -> Profile {
-        let part = self.parts.front().zip(self.fresh.as_mut());
-        part.map(|(part, fresh)| fresh.take(part, self.idle.shown)).unwrap_or_default()
+    /// The samples that were added since the last call, with their accounts and with these pauses.
+    pub(super) fn take_fresh(&mut self, pauses: &[WindowPauses]) -> Profile {
+        let Some((part, fresh)) = self.parts.front().zip(self.fresh.as_mut()) else {
+            return Profile::default();
+        };
+        let mut profile = fresh.take(part, self.idle.shown);
+        profile.pauses = part.pauses(pauses);
+        profile
     }
 
     /// Samples of the current part; while it is empty, of the newest part that has some.

@@ -123,7 +123,8 @@ fn sample(
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
     let idle = Idle::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
-    let world = World::start(settings, groups, launched.as_ref().map(Launched::pid))?;
+    let mut world = World::start(settings, groups, launched.as_ref().map(Launched::pid))?;
+    world.new_pauses = fresh.is_some().then(Vec::new);
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;
     let aggregator =
         Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::sampler::Totals;
 use super::tally::Tally;
 use crate::profile::kind::Origin;
+use crate::profile::pauses::{JvmPauses, PauseMark};
 use crate::profile::stripped::is_nameless;
 use crate::profile::{Frame, Kind, Module, Profile, UnknownReason};
 use crate::sample::{Count, Event, MonoNs, SpanContext, Stack, StopReason};
+use crate::world::WindowPauses;
 
 const SECOND: u64 = 1_000_000_000;
 /// The highest number of pairs of file and stop reason that are counted.
@@ -82,6 +84,16 @@ impl RunPart {
         let before = self.window_ends.range(..window).next_back().map_or(begun, |(_, end)| *end);
         let middle = before.0 + end.0.saturating_sub(before.0) / 2;
         u16::try_from(middle.saturating_sub(begun.0) / SECOND).unwrap_or(u16::MAX)
+    }
+
+    /// The pauses of windows in the seconds of the part.
+    pub(super) fn pauses(&self, of_windows: &[WindowPauses]) -> JvmPauses {
+        let mark = |of: &WindowPauses| PauseMark {
+            pid: of.pid,
+            second: self.second_of(of.window),
+            totals: of.totals,
+        };
+        of_windows.iter().map(mark).collect()
     }
 
     /// The span of a stack, if the profile has room for it.

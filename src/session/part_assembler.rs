@@ -18,14 +18,13 @@ use crate::plan::{Settings, Target};
 use crate::process::selection::Selection;
 use crate::process::throttling::MachineTime;
 use crate::profile::frame::clean;
-use crate::profile::pauses::PauseMark;
 use crate::profile::report::{AllocatedBytes, EventReport, MAX_STOP_ROWS, StopRow};
 use crate::profile::samples::TimeSpan;
 use crate::profile::{Accounts, Module, Profile, RunReport};
 use crate::sample::unit::{Expectation, Unit};
 use crate::sample::{Event, StopReason};
 use crate::symbolize::Stats;
-use crate::world::{ChildStats, PartReport, WindowPauses};
+use crate::world::{ChildStats, PartReport};
 
 /// How far a part's end may differ from its start plus its duration. A larger difference means that the wall clock was
 /// set. Smaller corrections are slewed, which affects both clocks, and the thread may wait for a CPU between reading
@@ -66,12 +65,7 @@ impl PartAssembler {
         settings: &Settings,
     ) -> Outcome {
         let ChildStats { symbols, openers } = children;
-        let mark = |of: &WindowPauses| PauseMark {
-            pid: of.pid,
-            second: part.second_of(of.window),
-            totals: of.totals,
-        };
-        let pauses = said.pauses.iter().map(mark).collect();
+        let pauses = part.pauses(&said.pauses);
         let RunPart { mut profile, mut tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.past_duration);
         self.past_duration = totals.duration;

@@ -114,9 +114,11 @@ impl<'a> Stages<'a> {
         self.begun = Timestamp::now();
     }
 
-    /// The samples that have their names since the last call, in seconds since the begin of sampling.
+    /// The samples that have their names since the last call, in seconds since the begin of sampling; and the pauses of
+    /// JVMs since then.
     pub(super) fn take_fresh(&mut self) -> Profile {
-        let mut fresh = self.aggregator.take_fresh();
+        let pauses = self.world.new_pauses.as_mut().map(std::mem::take).unwrap_or_default();
+        let mut fresh = self.aggregator.take_fresh(&pauses);
         fresh.span = TimeSpan {
             start_unix_ns: self.begun.as_nanosecond().try_into().unwrap_or(0),
             duration_ns: Timestamp::now().duration_since(self.begun).as_nanos().try_into().unwrap_or(0),

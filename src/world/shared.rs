@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use super::readiness::Readiness;
 use super::whole_names::FullThreadNames;
-use super::window::WindowStacks;
+use super::window::{WindowPauses, WindowStacks};
 use crate::limits::ReachedLimits;
 use crate::plan::{Settings, Target};
 use crate::process::opener::OpenersCost;
@@ -45,6 +45,9 @@ pub(crate) struct World {
     pub(crate) thread_names: FullThreadNames,
     /// From the stage of process contexts, for the aggregator: what processes publish about themselves.
     pub(crate) resources: HashMap<ProcessId, Arc<ResourceAttributes>>,
+    /// From runtimes, for pages that are open while the session goes on: the pauses of JVMs that the pages do not have.
+    /// `None` if the session shows no page.
+    pub(crate) new_pauses: Option<Vec<WindowPauses>>,
     /// From the aggregator, for runtimes: processes whose stacks still wait for their names.
     pub(crate) awaiting_names: HashSet<ProcessId>,
 }
@@ -80,6 +83,7 @@ impl World {
             readiness: Readiness::default(),
             thread_names: FullThreadNames::default(),
             resources: HashMap::new(),
+            new_pauses: None,
             awaiting_names: HashSet::new(),
         })
     }

@@ -4,11 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::shared::World;
-use super::window::{WindowEnd, WindowStacks};
+use super::window::{WindowEnd, WindowPauses, WindowStacks};
 use crate::limits::ReachedLimits;
 use crate::plan::Control;
 use crate::process::ProcessEvent;
-use crate::profile::pauses::PauseTotals;
 use crate::profile::report::{GroupReport, JvmReport};
 use crate::sample::ProcessId;
 use crate::symbolize::Stats;
@@ -81,14 +80,6 @@ pub(crate) struct PartEnd<'a> {
     pub(crate) symbols: &'a Stats,
 }
 
-/// How a JVM stood still in a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WindowPauses {
-    pub(crate) window: u64,
-    pub(crate) pid: u32,
-    pub(crate) totals: PauseTotals,
-}
-
 /// What stages report about a part of the session, for the report and the daemon's metrics.
 #[derive(Debug, Default)]
 pub(crate) struct PartReport {
@@ -98,6 +89,6 @@ pub(crate) struct PartReport {
     /// How often a runtime's names could be had or not, by result.
     pub(crate) attached: BTreeMap<String, u64>,
     pub(crate) tables: Usage,
-    /// The pauses of JVMs in each window of the part, if the profile keeps seconds.
+    /// The pauses of JVMs in each window of the part; all in its last one if the profile does not distinguish seconds.
     pub(crate) pauses: Vec<WindowPauses>,
 }

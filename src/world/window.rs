@@ -1,5 +1,6 @@
 //! A window as the stages get it.
 
+use crate::profile::pauses::PauseTotals;
 use crate::sample::{CountedStack, MonoNs, ProcessInCgroup};
 
 /// The stacks of a window, before they have names.
@@ -19,4 +20,12 @@ pub(crate) struct WindowEnd {
     pub(crate) next_from: MonoNs,
     /// Whether a part of the session ends with this window.
     pub(crate) ends_part: bool,
+}
+
+/// How a JVM stood still in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WindowPauses {
+    pub(crate) window: u64,
+    pub(crate) pid: u32,
+    pub(crate) totals: PauseTotals,
 }

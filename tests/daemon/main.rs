@@ -8,6 +8,7 @@ mod deploy;
 mod ended;
 mod mounted;
 mod page;
+mod pauses;
 mod push;
 mod receiver;
 mod run;

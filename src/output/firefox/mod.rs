@@ -35,6 +35,7 @@ use crate::profile::labels::LabelsId;
 use crate::profile::pauses::PauseMark;
 use crate::profile::samples::{Sample, Weight};
 use crate::profile::trie::NodeId;
+use crate::profile::view::pauses_of_views;
 use crate::profile::{Kind, Labels, ProfileView};
 use crate::sample::Event;
 use crate::sample::unit::Unit;
@@ -124,14 +125,17 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
             samples.map(|sample| (self.view.labels(sample.labels).pid, sample.labels)).collect();
         let name = self.profile.intern_string(PAUSES);
         let category = self.categories.get("JVM").copied().unwrap_or(CategoryHandle::OTHER);
-        for PauseMark { pid, second, totals } in self.view.pauses() {
-            let Some(labels) = jvms.get(pid) else { continue };
+        let pauses = pauses_of_views(views);
+        // Of a profile that does not distinguish seconds, a mark covers the whole.
+        let length = if pauses.marks().any(|mark| mark.second > 0) { SECOND } else { self.length };
+        for PauseMark { pid, second, totals } in pauses.marks() {
+            let Some(labels) = jvms.get(&pid) else { continue };
             let Labels { process, .. } = self.view.labels(*labels);
-            let row = ThreadRow { pid: *pid, process, tid: 0, thread: PAUSES, event: self.view.event() };
+            let row = ThreadRow { pid, process, tid: 0, thread: PAUSES, event: self.view.event() };
             let thread = self.row(row);
-            let begin = u64::from(*second) * SECOND;
-            let timing = MarkerTiming::Interval(timestamp(begin), timestamp(begin + SECOND));
-            self.profile.add_marker(thread, timing, PauseMarker { name, category, totals: *totals });
+            let begin = u64::from(second) * SECOND;
+            let timing = MarkerTiming::Interval(timestamp(begin), timestamp(begin + length));
+            self.profile.add_marker(thread, timing, PauseMarker { name, category, totals });
         }
     }
 

@@ -7,7 +7,8 @@ use fxprof_processed_profile::{
 
 use crate::profile::pauses::PauseTotals;
 
-/// A marker of the Firefox Profiler for the pauses in one second.
+/// A marker of the Firefox Profiler for the pauses in one second, or in the whole of a profile that does not distinguish
+/// seconds.
 pub(super) struct PauseMarker {
     pub(super) name: StringHandle,
     pub(super) category: CategoryHandle,
@@ -22,7 +23,7 @@ impl StaticSchemaMarker for PauseMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "JvmPauses";
     const CHART_LABEL: Option<&'static str> = Some("{marker.data.safepointTime}");
     const TOOLTIP_LABEL: Option<&'static str> =
-        Some("{marker.name}: {marker.data.safepointTime} within this second");
+        Some("{marker.name}: {marker.data.safepointTime} in this time");
     const TABLE_LABEL: Option<&'static str> =
         Some("{marker.data.safepointTime} of {marker.data.safepoints} safepoints");
     const FIELDS: &'static [StaticSchemaMarkerField] = &[

@@ -95,7 +95,7 @@ fn each_second_of_a_jvm_with_pauses_has_a_marker() {
     let mut profile = profile();
     let totals = PauseTotals { safepoints: 3, safepoint_usec: 1500, collections: 1, collection_usec: 1200 };
     let mark = |pid, second| PauseMark { pid, second, totals };
-    profile.pauses = vec![mark(7, 0), mark(7, 2), mark(99, 1)];
+    profile.pauses = [mark(7, 0), mark(7, 2), mark(99, 1)].into_iter().collect();
     let json = json(&profile);
     let rows = json["threads"].as_array().unwrap();
     let row = rows.iter().find(|row| row["name"] == "Pauses of the JVM").unwrap();
@@ -109,6 +109,22 @@ fn each_second_of_a_jvm_with_pauses_has_a_marker() {
     assert_eq!((&data["safepoints"], &data["safepointTime"]), (&3.0.into(), &1.5.into()), "{data}");
     assert_eq!((&data["collections"], &data["collectionTime"]), (&1.0.into(), &1.2.into()), "{data}");
     assert!(samples(row).is_empty());
+}
+
+/// The stored windows of the daemon do not distinguish seconds.
+#[test]
+fn a_marker_of_a_profile_without_seconds_covers_the_whole() {
+    let mut window = OurProfile::new();
+    let labels = Labels { pid: 7, process: "java".into(), ..Labels::default() };
+    window.add(&labels, &[Arc::new(OurFrame::named(Kind::Java, "run"))], 5, 50);
+    window.span.duration_ns = 10_000_000_000;
+    let totals = PauseTotals { safepoints: 3, safepoint_usec: 1500, ..PauseTotals::default() };
+    window.pauses.add(PauseMark { pid: 7, second: 0, totals });
+    let json = json(&window);
+    let rows = json["threads"].as_array().unwrap();
+    let markers = &rows.iter().find(|row| row["name"] == "Pauses of the JVM").unwrap()["markers"];
+    assert_eq!(markers["endTime"], Value::from(&[10_000.0][..]));
+    assert_eq!(markers["data"][0]["safepoints"], 3.0);
 }
 
 /// The same thread, which also slept for two seconds until second 2, and had page faults.

@@ -12,8 +12,10 @@ use crate::output::look::Look;
 use crate::output::palette;
 use crate::profile::kind::{Origin, Tier};
 use crate::profile::labels::{ContainerLabels, LabelsId};
+use crate::profile::pauses::{JvmPauses, PauseMark, PauseTotals};
 use crate::profile::samples::Sample;
 use crate::profile::trie::NodeId;
+use crate::profile::view::pauses_of_views;
 use crate::profile::{Accounts, Kind, ProfileView, RunReport};
 
 /// Version of the document's shape: grows when a field changes its meaning or is removed.
@@ -36,6 +38,7 @@ pub(super) struct Document<'a> {
     containers: Vec<ContainerRow>,
     events: Vec<EventRow>,
     samples: SampleColumns,
+    pauses: PauseColumns,
     report: Option<&'a RunReport>,
     limits: Vec<LimitTexts<'a>>,
     /// Only in the page of a difference.
@@ -133,6 +136,17 @@ struct SampleColumns {
     count: Vec<u64>,
 }
 
+/// The pauses of JVMs, by process and column of time.
+#[derive(Default, Serialize)]
+struct PauseColumns {
+    pid: Vec<u32>,
+    column: Vec<u16>,
+    safepoints: Vec<u64>,
+    safepoint_usec: Vec<u64>,
+    collections: Vec<u64>,
+    collection_usec: Vec<u64>,
+}
+
 impl<'a> Document<'a> {
     pub(super) fn of(views: &[ProfileView<'_>], look: &'a Look) -> Document<'a> {
         let stacks = PageStacks::of(views);
@@ -151,7 +165,9 @@ impl<'a> Document<'a> {
         tables.line(LineKey::default());
         let rows = tables.rows(views, &stacks);
         let span = views.first().map(ProfileView::span).unwrap_or_default();
-        let last = rows.iter().map(|row| row.second).max().unwrap_or(0);
+        let pauses = pause_columns(&pauses_of_views(views));
+        let seconds = rows.iter().map(|row| row.second);
+        let last = seconds.chain(pauses.column.iter().map(|column| u32::from(*column))).max().unwrap_or(0);
         let report = look.report.as_deref();
         let title = look.title.clone().or_else(|| Some(format!("jbpf-prof: {}", report?.target)));
         let title = title.unwrap_or_else(|| "jbpf-prof".to_owned());
@@ -165,6 +181,7 @@ impl<'a> Document<'a> {
             symbols,
             nodes,
             samples: sample_columns(&rows),
+            pauses,
             lines: tables.lines,
             labels: tables.labels,
             containers: tables.containers,
@@ -222,6 +239,20 @@ fn event_row(view: &ProfileView<'_>) -> EventRow {
         unit: event.unit().name(),
         accounts: view.accounts().clone(),
     }
+}
+
+fn pause_columns(pauses: &JvmPauses) -> PauseColumns {
+    let mut columns = PauseColumns::default();
+    for PauseMark { pid, second, totals } in pauses.marks() {
+        let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = totals;
+        columns.pid.push(pid);
+        columns.column.push(second);
+        columns.safepoints.push(safepoints);
+        columns.safepoint_usec.push(safepoint_usec);
+        columns.collections.push(collections);
+        columns.collection_usec.push(collection_usec);
+    }
+    columns
 }
 
 /// A row of samples, in the order of the document.

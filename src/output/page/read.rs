@@ -9,10 +9,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::DeflateDecoder;
 
-use super::stored::{StoredDocument, StoredLabels};
+use super::stored::{StoredDocument, StoredLabels, StoredPauses};
 use crate::output::name;
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
+use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::trie::NodeId;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
@@ -101,6 +102,7 @@ impl PageReader<'_> {
             let kept = sums.get(&event).copied().unwrap_or_default().count;
             *self.profile.accounts_mut(event) = accounts(&row.accounts, kept)?;
         }
+        self.pauses()?;
         self.profile.span = TimeSpan {
             start_unix_ns: self.document.start_unix_ms.saturating_mul(1_000_000),
             duration_ns: self
@@ -198,8 +200,7 @@ impl PageReader<'_> {
             for _ in 0..*at(&samples.rows, key, "key")? {
                 let step = *at(&samples.column, next, "row")?;
                 column = column.checked_add(step).context("a column of the page is out of range")?;
-                ensure!(column < self.document.columns, "a sample of the page is behind its last column");
-                let second = u16::try_from(column).context("the page has more than 65,536 columns")?;
+                let second = self.second(column)?;
                 let count = *at(&samples.count, next, "row")?;
                 let weight = Weight { count, value: count.saturating_mul(each) };
                 let sum = sums.entry(event).or_default();
@@ -209,6 +210,29 @@ impl PageReader<'_> {
             }
         }
         Ok(sums)
+    }
+
+    fn pauses(&mut self) -> anyhow::Result<()> {
+        let StoredPauses { pid, column, safepoints, safepoint_usec, collections, collection_usec } =
+            &self.document.pauses;
+        for (row, pid) in pid.iter().enumerate() {
+            let what = "pauses";
+            let totals = PauseTotals {
+                safepoints: *at(safepoints, row, what)?,
+                safepoint_usec: *at(safepoint_usec, row, what)?,
+                collections: *at(collections, row, what)?,
+                collection_usec: *at(collection_usec, row, what)?,
+            };
+            let second = self.second(*at(column, row, what)?)?;
+            self.profile.pauses.add(PauseMark { pid: *pid, second, totals });
+        }
+        Ok(())
+    }
+
+    /// The second of a column.
+    fn second(&self, column: u32) -> anyhow::Result<u16> {
+        ensure!(column < self.document.columns, "the page has something behind its last column");
+        u16::try_from(column).context("the page has more than 65,536 columns")
     }
 
     /// The leaf with a line of the document. The line is that of the code that ran, or that waited.

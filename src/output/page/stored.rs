@@ -20,6 +20,9 @@ pub(super) struct StoredDocument {
     pub(super) containers: Vec<StoredContainer>,
     pub(super) events: Vec<StoredEvent>,
     pub(super) samples: StoredSamples,
+    /// Pages of jbpf-prof from before the field have none.
+    #[serde(default)]
+    pub(super) pauses: StoredPauses,
 }
 
 #[derive(Deserialize)]
@@ -81,4 +84,14 @@ pub(super) struct StoredSamples {
     pub(super) rows: Vec<u32>,
     pub(super) column: Vec<u32>,
     pub(super) count: Vec<u64>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct StoredPauses {
+    pub(super) pid: Vec<u32>,
+    pub(super) column: Vec<u32>,
+    pub(super) safepoints: Vec<u64>,
+    pub(super) safepoint_usec: Vec<u64>,
+    pub(super) collections: Vec<u64>,
+    pub(super) collection_usec: Vec<u64>,
 }

@@ -9,6 +9,7 @@ use super::FORMAT;
 use crate::output::arbitrary::{self, hostile_names};
 use crate::output::{Look, encode};
 use crate::profile::Profile;
+use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::Weight;
 use crate::sample::Event;
 use crate::text::is_clean;
@@ -127,6 +128,30 @@ fn sums_of(document: &Value) -> BTreeMap<[i64; 5], i64> {
     sums
 }
 
+fn mark((pid, second): (u32, u16)) -> PauseMark {
+    let totals = PauseTotals {
+        safepoints: 3,
+        safepoint_usec: 1500,
+        collections: u64::from(second),
+        collection_usec: 40,
+    };
+    PauseMark { pid, second, totals }
+}
+
+/// Pages from before the pauses are read, and pages from after a further field, too.
+#[test]
+fn a_page_of_another_version_of_the_program_is_read() {
+    let mut profile = arbitrary::profile(1, false);
+    profile.pauses.add(mark((7, 0)));
+    let mut document = document(&page(&profile));
+    let read = |document: &Value| super::read::document(document.to_string().as_bytes()).unwrap();
+    document["pauses"]["longest_usec"] = vec![5].into();
+    assert_eq!(read(&document).pauses, profile.pauses);
+    document.as_object_mut().unwrap().remove("pauses").unwrap();
+    let old = read(&document);
+    assert!(old.pauses.is_empty() && old.samples().len() == profile.samples().len(), "{:?}", old.pauses);
+}
+
 #[test]
 fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
     for seed in 0..8 {
@@ -138,12 +163,16 @@ fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
         let wait = profile.of_event(Event::Wait).total().count;
         let accounts = profile.accounts_mut(Event::Wait);
         (accounts.kept, accounts.ticks) = (wait, wait);
+        // Also of a process without samples, and in a second without samples.
+        profile.pauses = [(7, 0), (7, 60), (u32::MAX, 3)].map(mark).into_iter().collect();
         let written = page(&profile);
         let read = super::read::read(&mut written.as_bytes()).unwrap();
         read.check().unwrap();
         let [before, after] = [document(&written), document(&page(&read))];
         assert_eq!(before["nodes"]["depth"], after["nodes"]["depth"], "seed {seed}");
         assert_eq!(sums_of(&before), sums_of(&after), "seed {seed}");
+        assert_eq!((&before["pauses"], before["columns"].as_u64()), (&after["pauses"], Some(61)));
+        assert_eq!(read.pauses, profile.pauses);
         for event in [Event::Cpu, Event::Wait] {
             let [before, after] = [&profile, &read].map(|profile| profile.of_event(event));
             assert_eq!(after.total().count, before.total().count);
@@ -154,7 +183,9 @@ fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
 
 #[test]
 fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
-    let good = document(&page(&arbitrary::profile(1, false)));
+    let mut profile = arbitrary::profile(1, false);
+    profile.pauses.add(mark((7, 0)));
+    let good = document(&page(&profile));
     let error = |text: &str| format!("{:#}", super::read::document(text.as_bytes()).unwrap_err());
     let set = |path: &str, value: Value| {
         let mut bad = good.clone();
@@ -172,6 +203,8 @@ fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
         ("/samples/rows/0", 999_999_999.into(), "refers to row"),
         ("/samples/column/0", 99_999.into(), "behind its last column"),
         ("/samples/count/0", u64::MAX.into(), "63 bits"),
+        ("/pauses/column/0", 99_999.into(), "behind its last column"),
+        ("/pauses/pid", vec![7, 7].into(), "refers to pauses 1 of 1"),
         ("/samples/labels/0", 999_999.into(), "refers to labels"),
         ("/events/0/name", "x".repeat(5000).into(), "too long a name"),
         ("/events/0/accounts/filtered", u64::MAX.into(), "63 bits"),

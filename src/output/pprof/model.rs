@@ -49,3 +49,5 @@ pub(super) const LABEL_NAMESPACE: &str = "k8s.namespace.name";
 
 /// Prefix of the accounts' comments; `name=number` follows.
 pub(super) const COMMENT: &str = "jbpf-prof.";
+/// Behind [`COMMENT`], of the pauses of a JVM: `PID.NAME=number` follows, with the names of `PauseTotals`.
+pub(super) const PAUSES: &str = "pauses.";

@@ -11,11 +11,12 @@ use prost::Message;
 use super::model::{
     COMMENT, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
     LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
-    LABEL_TRACE, ValueColumn,
+    LABEL_TRACE, PAUSES, ValueColumn,
 };
 use super::proto::{self, ProtoFunction, ProtoLabel, ProtoLocation};
 use crate::output::{folded, name};
 use crate::profile::labels::ContainerLabels;
+use crate::profile::pauses::{JvmPauses, PauseMark, PauseTotals};
 use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
@@ -191,7 +192,32 @@ impl<'a> Reader<'a> {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),
             duration_ns: u64::try_from(self.file.duration_nanos).unwrap_or(0),
         };
+        profile.pauses = self.pauses()?;
         Ok(profile)
+    }
+
+    /// The pauses of JVMs, which the file does not have by the second.
+    fn pauses(&self) -> anyhow::Result<JvmPauses> {
+        let mut pauses = JvmPauses::default();
+        for &comment in &self.file.comment {
+            let text = self.text(comment)?;
+            let said =
+                text.strip_prefix(COMMENT).and_then(|text| text.strip_prefix(PAUSES)?.rsplit_once('='));
+            let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse::<u64>())) else { continue };
+            let Some((Ok(pid), name)) = what.split_once('.').map(|(pid, name)| (pid.parse(), name)) else {
+                continue;
+            };
+            let mut totals = PauseTotals::default();
+            match name {
+                "safepoints" => totals.safepoints = n,
+                "safepoint_usec" => totals.safepoint_usec = n,
+                "collections" => totals.collections = n,
+                "collection_usec" => totals.collection_usec = n,
+                _ => continue,
+            }
+            pauses.add(PauseMark { pid, second: 0, totals });
+        }
+        Ok(pauses)
     }
 
     /// Adds the numbers that only the comments of an event contain. A file that was merged from several files has the
@@ -339,8 +365,8 @@ mod tests {
     ];
 
     /// A file of another writer with sample types by their place in `STRINGS`, and samples without frames.
-    fn file(types: &[(i64, i64)], samples: &[&[i64]]) -> Profile {
-        let file = ProtoProfile {
+    fn proto(types: &[(i64, i64)], samples: &[&[i64]]) -> ProtoProfile {
+        ProtoProfile {
             sample_type: types.iter().map(|&(r#type, unit)| ValueType { r#type, unit }).collect(),
             sample: samples
                 .iter()
@@ -349,8 +375,11 @@ mod tests {
             string_table: STRINGS.map(str::to_owned).to_vec(),
             period: 10_000_000,
             ..ProtoProfile::default()
-        };
-        read(&mut file.encode_to_vec().as_slice()).unwrap()
+        }
+    }
+
+    fn file(types: &[(i64, i64)], samples: &[&[i64]]) -> Profile {
+        read(&mut proto(types, samples).encode_to_vec().as_slice()).unwrap()
     }
 
     /// Name, unit, samples and amount of each event.
@@ -385,6 +414,38 @@ mod tests {
     fn bytes_of_allocations_have_the_name_of_gos_profiler() {
         let own = file(&[(11, 4), (6, 7)], &[&[2, 1 << 20]]);
         assert_eq!(events(&own), [("alloc", "bytes", 2, 1 << 20)]);
+    }
+
+    /// Files of newer versions may have further comments.
+    #[test]
+    fn pauses_are_read_from_comments() {
+        let mut file = proto(&[(3, 4)], &[&[1]]);
+        let comments = [
+            "jbpf-prof.pauses.7.safepoints=2",
+            "jbpf-prof.pauses.7.safepoint_usec=1500",
+            "jbpf-prof.pauses.9.collections=1",
+            "jbpf-prof.pauses.9.collection_usec=800",
+            "jbpf-prof.pauses.9.longest_usec=5",
+            "jbpf-prof.pauses.x.safepoints=5",
+            "jbpf-prof.pauses.7.safepoints=-1",
+            "jbpf-prof.pauses.safepoints=5",
+            "jbpf-prof.kept=1",
+            // The same JVM in another file, with which this one was merged.
+            "jbpf-prof.pauses.7.safepoints=3",
+        ];
+        for text in comments {
+            file.comment.push(file.string_table.len() as i64);
+            file.string_table.push(text.to_owned());
+        }
+        let profile = read(&mut file.encode_to_vec().as_slice()).unwrap();
+        let of = |pid, totals| PauseMark { pid, second: 0, totals };
+        let none = PauseTotals::default();
+        let wanted = [
+            of(7, PauseTotals { safepoints: 5, safepoint_usec: 1500, ..none }),
+            of(9, PauseTotals { collections: 1, collection_usec: 800, ..none }),
+        ];
+        assert_eq!(profile.pauses.marks().collect::<Vec<_>>(), wanted);
+        assert_eq!(profile.accounts(Event::Cpu).kept, 1);
     }
 
     #[test]

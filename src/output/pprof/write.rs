@@ -12,7 +12,7 @@ use prost::Message;
 use super::model::{
     COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
     LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
-    LABEL_TRACE, ValueColumn,
+    LABEL_TRACE, PAUSES, ValueColumn,
 };
 use super::proto::{
     self, Line, ProtoFunction, ProtoLabel, ProtoLocation, ProtoMapping, ProtoSample, ValueType,
@@ -20,8 +20,10 @@ use super::proto::{
 use crate::output::{folded, name};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
+use crate::profile::pauses::{JvmPauses, PauseTotals};
 use crate::profile::resource::ResourceAttribute;
 use crate::profile::trie::{NodeId, Trie};
+use crate::profile::view::pauses_of_views;
 use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
 use crate::sample::unit::Unit;
 use crate::sample::{Event, SpanContext, ThreadState};
@@ -263,7 +265,8 @@ impl<'a, W: Write> PprofWriter<'a, W> {
         // Without this field `go tool pprof` shows the last event.
         let main = self.columns.iter().rfind(|(event, _)| *event == first.event());
         let default_sample_type = main.map_or(0, |(event, column)| of(column.name(*event)).r#type);
-        let comment = views.iter().flat_map(comments).map(|c| strings.id(&c)).collect();
+        let pauses = pause_comments(&pauses_of_views(views));
+        let comment = views.iter().flat_map(comments).chain(pauses).map(|c| strings.id(&c)).collect();
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let piece = proto::ProtoProfile {
             sample_type,
@@ -300,6 +303,21 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
         Unit::Count | Unit::Bytes => say("one_in", *one_in),
     }
     list
+}
+
+/// The pauses of each JVM as comments. The format has no time within the profile.
+fn pause_comments(pauses: &JvmPauses) -> Vec<String> {
+    let of_jvm = |(pid, totals): (u32, PauseTotals)| {
+        let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = totals;
+        [
+            ("safepoints", safepoints),
+            ("safepoint_usec", safepoint_usec),
+            ("collections", collections),
+            ("collection_usec", collection_usec),
+        ]
+        .map(|(what, n)| format!("{COMMENT}{PAUSES}{pid}.{what}={n}"))
+    };
+    pauses.by_process().into_iter().flat_map(of_jvm).collect()
 }
 
 /// Interned strings by their index in the string table.

@@ -303,22 +303,15 @@ impl Entry {
         (self.tgid, self.began)
     }
 
-    /// How the JVM was kept from running since the last call.
-    pub(super) fn measure(&mut self, hierarchies: &Hierarchies, processes: &mut Processes) -> StopTimes {
-        StopTimes {
-            throttling: self.throttling(hierarchies),
-            pauses: self.pauses.measure(self.tgid, processes),
-        }
+    /// How the JVM was kept from running since the last call; the pauses are those up to the last look.
+    pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> StopTimes {
+        StopTimes { throttling: self.throttling(hierarchies), pauses: self.pauses.end_part() }
     }
 
-    /// The pauses of a window; `None` if there was none, or as in [`Pauses::measure`].
+    /// The pauses since the last look, which are those of a window; `None` if there are none, or as in [`Pauses::look`].
     pub(super) fn pauses_in(&mut self, window: u64, processes: &mut Processes) -> Option<WindowPauses> {
         let totals = self.pauses.look(self.tgid, processes)?;
-        (totals.safepoints > 0 || totals.collections > 0).then_some(WindowPauses {
-            window,
-            pid: self.tgid,
-            totals,
-        })
+        (totals != PauseTotals::default()).then_some(WindowPauses { window, pid: self.tgid, totals })
     }
 
     /// How the JVM's cgroup was throttled since the last call; `None` if it had no quota, or the JVM has exited.

@@ -1,7 +1,7 @@
 //! The JVMs of a session. The profiler attaches to them before the clock starts, or when they first run. Their leases
 //! are renewed each window and end with the session.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -68,8 +68,10 @@ pub(super) struct HotSpotJvms {
     pub(super) raw_threads: bool,
     /// What was measured of JVMs in parts that are not reported yet, by the part's last window.
     measured: BTreeMap<u64, Measured>,
-    /// The pauses of windows that are not reported yet; `None` if the profile does not distinguish seconds.
-    window_pauses: Option<Vec<WindowPauses>>,
+    /// Whether the profile distinguishes seconds.
+    keeps_seconds: bool,
+    /// The pauses of windows that are not reported yet.
+    window_pauses: Vec<WindowPauses>,
     /// Unwind descriptions, from the threads that read them.
     described: (Sender<DescribedJvm>, Receiver<DescribedJvm>),
 }
@@ -104,7 +106,8 @@ impl HotSpotJvms {
             threads: settings.per_thread.then(|| JavaThreadNames::new(settings.raw_threads)),
             raw_threads: settings.raw_threads,
             measured: BTreeMap::new(),
-            window_pauses: settings.seconds.then(Vec::new),
+            keeps_seconds: settings.seconds,
+            window_pauses: Vec::new(),
             described: channel(),
         }
     }
@@ -301,33 +304,51 @@ impl HotSpotJvms {
         self.agent_for.iter().filter_map(AgentRule::opted_in).for_each(OptedInPods::close);
     }
 
-    /// Notes how each JVM stood still in a window.
-    pub(super) fn note_pauses(&mut self, window: u64, processes: &mut Processes) {
-        let Some(pauses) = &mut self.window_pauses else { return };
-        pauses.extend(self.entries.values_mut().filter_map(|entry| entry.pauses_in(window, processes)));
+    /// Begins to measure how JVMs are kept from running: what was before belongs to no part.
+    pub(super) fn begin_measuring(&mut self, processes: &mut Processes) {
+        self.look_at_pauses(0, processes).for_each(drop);
+        self.measure();
     }
 
-    /// The pauses in the windows of a part.
-    pub(super) fn take_pauses(&mut self, part: &PartEnd<'_>) -> Vec<WindowPauses> {
-        let all = self.window_pauses.as_mut().map(std::mem::take).unwrap_or_default();
-        let (own, later) = all.into_iter().partition(|pauses| pauses.window <= part.window);
-        if let Some(pauses) = &mut self.window_pauses {
-            *pauses = later;
+    /// Notes how each JVM stood still in a window: in each window if the profile distinguishes seconds, and otherwise in
+    /// the last window of a part for the whole part.
+    pub(super) fn note_pauses(&mut self, world: &mut World, ends_part: bool) {
+        if !self.keeps_seconds && !ends_part {
+            return;
         }
-        own
+        let pauses: Vec<WindowPauses> = self.look_at_pauses(world.window, &mut world.processes).collect();
+        if let Some(new) = &mut world.new_pauses {
+            new.extend(&pauses);
+        }
+        self.window_pauses.extend(pauses);
+    }
+
+    fn look_at_pauses(
+        &mut self,
+        window: u64,
+        processes: &mut Processes,
+    ) -> impl Iterator<Item = WindowPauses> {
+        self.entries.values_mut().filter_map(move |entry| entry.pauses_in(window, processes))
+    }
+
+    /// The pauses in the windows of a part, of the JVMs that the report has.
+    pub(super) fn take_pauses(&mut self, part: &PartEnd<'_>, reported: &[JvmReport]) -> Vec<WindowPauses> {
+        let pids: HashSet<u32> = reported.iter().map(|jvm| jvm.pid).collect();
+        let own = self.window_pauses.extract_if(.., |pauses| pauses.window <= part.window);
+        own.filter(|pauses| pids.contains(&pauses.pid)).collect()
     }
 
     /// Ends the part whose last window is `window`: records how each JVM was kept from running in it. Of a JVM that has
-    /// exited this is unknown.
-    pub(super) fn end_part(&mut self, window: u64, processes: &mut Processes) {
-        let measured = self.measure(processes);
+    /// exited this is unknown, except for its pauses in earlier windows of the part.
+    pub(super) fn end_part(&mut self, window: u64) {
+        let measured = self.measure();
         self.measured.insert(window, measured);
     }
 
     /// How each JVM was kept from running since the last call.
-    pub(super) fn measure(&mut self, processes: &mut Processes) -> Measured {
+    fn measure(&mut self) -> Measured {
         let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
-        entries.map(|entry| (entry.id(), entry.measure(&self.hierarchies, processes))).collect()
+        entries.map(|entry| (entry.id(), entry.measure(&self.hierarchies))).collect()
     }
 
     /// Takes the results of finished attaches; `wait`: of all.

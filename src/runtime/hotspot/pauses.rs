@@ -16,8 +16,8 @@ pub(super) struct Pauses {
     place: Option<Range<u64>>,
     searches: u8,
     last: Option<PauseCounters>,
-    /// The pauses since the part of the session began.
-    part: PauseTotals,
+    /// The pauses since the part of the session began; `None` if no look in it has found any counters.
+    part: Option<PauseTotals>,
 }
 
 impl Pauses {
@@ -26,15 +26,12 @@ impl Pauses {
         Pauses { last: late.then(PauseCounters::default), ..Pauses::default() }
     }
 
-    /// The pauses since the last call, which ends a part. `None` at the first call, or if the JVM has no counters or has
-    /// ended.
-    pub(super) fn measure(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
-        let last = self.look(tgid, processes);
-        let part = std::mem::take(&mut self.part);
-        last.map(|_| part)
+    /// Ends a part: the pauses of all looks within it. `None` without such a look, or if the JVM has no counters.
+    pub(super) fn end_part(&mut self) -> Option<PauseTotals> {
+        self.part.take()
     }
 
-    /// The pauses since the last look, within a part.
+    /// The pauses since the last look. `None` at the first look, or if the JVM has no counters or has ended.
     pub(super) fn look(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
         if self.place.is_none() {
             if self.searches >= SEARCHES {
@@ -59,7 +56,7 @@ impl Pauses {
             collections,
             collection_usec: usec(collection_ns),
         };
-        self.part = self.part.plus(pauses);
+        self.part = Some(self.part.unwrap_or_default().plus(pauses));
         Some(pauses)
     }
 }

@@ -24,7 +24,7 @@ impl Stage for HotSpotJvms {
 
     fn on_begin(&mut self, world: &mut World) {
         // Attaching took time: what happened during that time does not belong to the profile.
-        self.measure(&mut world.processes);
+        self.begin_measuring(&mut world.processes);
     }
 
     fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
@@ -38,9 +38,9 @@ impl Stage for HotSpotJvms {
         let mut ran = world.awaiting_names.clone();
         ran.extend(window.ran.iter().map(|of| of.process));
         self.note_read(&world.symbolizer.refresh_jvm_sources(&ran));
-        self.note_pauses(world.window, &mut world.processes);
+        self.note_pauses(world, end.ends_part);
         if end.ends_part {
-            self.end_part(world.window, &mut world.processes);
+            self.end_part(world.window);
         }
         if let Some(threads) = &mut self.threads {
             threads.name_threads(world, window.stacks);
@@ -62,8 +62,9 @@ impl Stage for HotSpotJvms {
     }
 
     fn report(&mut self, world: &mut World, part: &PartEnd<'_>, report: &mut PartReport) {
-        report.jvms.extend(self.report_rows(part));
-        report.pauses.extend(self.take_pauses(part));
+        let jvms = self.report_rows(part);
+        report.pauses.extend(self.take_pauses(part, &jvms));
+        report.jvms.extend(jvms);
         report.warnings.extend(self.warning().map(str::to_owned));
         report.attached.extend(self.results().clone());
         self.forget_ended(part.window, &mut world.symbolizer);
