@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jbpf_prof::output::{self, Look, OutputTarget};
+use jbpf_prof::profile::pauses::{PauseMark, PauseTotals};
 use jbpf_prof::profile::samples::TimeSpan;
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile};
 use jbpf_prof::sample::Event;
@@ -35,6 +36,8 @@ fn store(windows: &Path, start_ms: u64, function: &str) {
     profile.add(&Labels { pid: 7, process: "shop".into(), ..Labels::default() }, &stack, SAMPLES, 0);
     let accounts = profile.accounts_mut(Event::Cpu);
     (accounts.ticks, accounts.kept, accounts.period_ns) = (SAMPLES, SAMPLES, 10_101_010);
+    let totals = PauseTotals { safepoints: 3, safepoint_usec: 12_000, ..PauseTotals::default() };
+    profile.pauses.add(PauseMark { pid: 7, second: 0, totals });
     profile.span = TimeSpan { start_unix_ns: start_ms * 1_000_000, duration_ns: WINDOW_MS * 1_000_000 };
     let file = windows.join(format!("{start_ms:015}-{WINDOW_MS:07}.pb.gz"));
     output::write(&profile.views(), &OutputTarget::parse(&file, None).unwrap(), &Look::default()).unwrap();
@@ -143,6 +146,9 @@ fn assert_compares(page: &mut Browser) {
         )
     };
     assert_eq!(page.value(&own("jbpfProf.shown.base")), json!([["work_before", SAMPLES]]));
+    let pauses = page.value("['range', 'base'].map((name) => jbpfProf.pauses.byJvm(jbpfProf.selection[name]).filter(({ pid }) => pid === 7))");
+    let shop = json!({"pid": 7, "name": "shop (7)", "safepoints": 3, "safepoint_usec": 12_000, "collections": 0, "collection_usec": 0});
+    assert_eq!(pauses, json!([[], [shop]]));
     let now: Vec<(String, f64)> = serde_json::from_value(page.value(&own("jbpfProf.shown.sums"))).unwrap();
     assert!(now.iter().any(|(name, own)| name.starts_with("burn") && *own > 50.0), "{now:?}");
     assert!(now.iter().all(|(name, _)| !name.starts_with("work_")), "{now:?}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jbpf_prof::output::{self, Look, OutputTarget, name};
 use jbpf_prof::profile::labels::ContainerLabels;
+use jbpf_prof::profile::pauses::{JvmPauses, PauseMark, PauseTotals};
 use jbpf_prof::profile::samples::Weight;
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile, UnknownReason};
 use jbpf_prof::sample::{Event, ThreadState};
@@ -112,6 +113,28 @@ pub fn profile(rows: &[Row]) -> Profile {
     profile
 }
 
+/// Process id of a JVM that stands still and has no samples.
+pub const QUIET_JVM: u32 = 70;
+
+/// When JVMs stood still in the seconds of some rows: a JVM with samples, and one without.
+pub fn pauses(rows: &[Row]) -> JvmPauses {
+    let totals = |safepoints, safepoint_usec, collections| {
+        let collection_usec = safepoint_usec / 2 * u64::from(collections > 0);
+        PauseTotals { safepoints, safepoint_usec, collections, collection_usec }
+    };
+    let all = [
+        (7, 0, totals(2, 12_000, 1)),
+        (7, 1, totals(1, 300, 0)),
+        (7, 3, totals(4, 400_000, 4)),
+        (QUIET_JVM, 3, totals(1, 30_000, 0)),
+        // Longer than its second: a pause counts when it ends.
+        (QUIET_JVM, 5, totals(1, 1_500_000, 1)),
+    ];
+    let seconds: BTreeSet<u16> = rows.iter().map(|row| row.second).collect();
+    let marks = all.into_iter().map(|(pid, second, totals)| PauseMark { pid, second, totals });
+    marks.filter(|mark| seconds.contains(&mark.second)).collect()
+}
+
 /// The profile of some rows.
 pub fn part(rows: &[Row]) -> Profile {
     const PERIOD: u64 = 10_000_000;
@@ -127,6 +150,7 @@ pub fn part(rows: &[Row]) -> Profile {
         let accounts = profile.accounts_mut(event);
         (accounts.kept, accounts.ticks, accounts.period_ns) = (kept, kept, PERIOD);
     }
+    profile.pauses = pauses(rows);
     profile.check().unwrap();
     profile
 }

@@ -47,6 +47,7 @@ const ALL_SHOWN: &str = "(({ profile, shown }) => JSON.stringify({ columns: prof
     path.unshift(profile.nameOf(profile.symbol[at])); return [path.join(';'), own, shown.sums.total[node]]; }).sort(), \
     heat: jbpfProf.selection.dimensions.map((one) => { const { names, cells } = jbpfProf.selection.heat(one, 99); \
     return [one.name, names.map((name, at) => [name, [...cells[at]]]).sort()]; }), \
+    pauses: profile.pauses.map(Object.values).map(String).sort(), \
     accounts: profile.events.map(({ name, accounts }) => [name, accounts.kept, accounts.lost, accounts.period_ns]) }))(jbpfProf)";
 
 #[test]

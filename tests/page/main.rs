@@ -189,6 +189,58 @@ fn a_range_of_time_is_chosen_by_keys_and_by_mouse() {
 }
 
 #[test]
+fn pauses_of_jvms_are_marks_on_the_strip_and_sums_of_the_selection() {
+    let Some((mut page, _)) = fixture_page("pauses") else { return };
+    let pauses = |page: &mut Browser| page.text("#pauses");
+    assert_eq!(pauses(&mut page), "JVM pauses: 1,942 ms in 9 safepoints, 6 collections of 956 ms");
+    // A mark is as high as the root of its share: of 15 pixels at least 2, 9 for 40 %, and all for a longer pause.
+    let heights = page.value(
+        "(({ strip }) => { const { canvas, heat, step } = strip; const top = 16 * heat.names.length; \
+         const { data, width } = canvas.getContext('2d').getImageData(0, top, canvas.width, 15); \
+         const pixel = (at, y) => data.slice(4 * (y * width + Math.round(120 + (at + 0.5) * step))).slice(0, 4).join(); \
+         return [0, 1, 2, 3, 4, 5].map((at) => [...Array(15).keys()].filter((y) => pixel(at, y) !== pixel(2, y)).length); })(jbpfProf)",
+    );
+    assert_eq!(heights, json!([2, 2, 0, 9, 0, 15]));
+    for key in ["t", "ArrowRight", "ArrowRight", "ArrowRight"] {
+        page.key(key, false);
+    }
+    let detail = page.text("#detail");
+    let jvms = "Shop (7) stood still for 400 ms in 4 safepoints, 4 collections of 200 ms; \
+                JVM 70 stood still for 30 ms in 1 safepoint";
+    assert!(detail.ends_with(jvms), "{detail}");
+    page.key("ArrowLeft", false);
+    assert!(page.text("#detail").ends_with("no JVM pauses"), "{}", page.text("#detail"));
+    // Seconds 1 and 2, compared with second 0.
+    page.key("ArrowLeft", true);
+    page.wait_for("location.hash.includes('range=1-3')");
+    assert_eq!(pauses(&mut page), "JVM pauses: 0.3 ms in 1 safepoint");
+    for key in ["c", "t", "Home", "Enter"] {
+        page.key(key, false);
+    }
+    page.wait_for("location.hash.includes('compare=0-1')");
+    let compared =
+        "JVM pauses: 0.3 ms in 1 safepoint, compared with 12 ms in 2 safepoints, 1 collection of 6.0 ms";
+    assert_eq!(pauses(&mut page), compared);
+    page.value("document.getElementById('clear-time').click()");
+    page.wait_for("document.getElementById('pauses').textContent.startsWith('JVM pauses: 1,942 ms')");
+    let rows = |page: &mut Browser| table(page, "#run-pauses tbody tr");
+    let all = [
+        ["JVM 70", "2", "1,530", "1", "750"],
+        ["Shop (7)", "7", "412.3", "5", "206"],
+        ["all", "9", "1,942.3", "6", "956"],
+    ];
+    assert_eq!(rows(&mut page), all);
+    // Only the JVM that is selected.
+    page.value("location.hash = 'process=java'");
+    page.wait_for("!jbpfProf.selection.isWhole");
+    assert_eq!(rows(&mut page), [all[1]]);
+    page.value("location.hash = 'process=bash'");
+    page.wait_for("jbpfProf.pauses.isEmpty");
+    assert_eq!((pauses(&mut page), rows(&mut page).len()), (String::new(), 0));
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+#[test]
 fn samples_are_selected_by_process_thread_event_and_reason() {
     let Some((mut page, _)) = fixture_page("selection") else { return };
     let choose = |page: &mut Browser, facet: &str, value: &str| {

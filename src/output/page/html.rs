@@ -28,9 +28,9 @@ macro_rules! modules {
 }
 
 /// All modules, each behind those that it imports. The last one is the page's begin and exports nothing.
-static MODULES: [Module; 23] = modules!(
-    "dom" "numbers" "colour" "data" "waits" "selection" "shown" "layout" "flame" "groups" "tree" "table" "lines"
-    "functions" "run" "strip" "facets" "address" "growing" "feed" "bar" "live" "main"
+static MODULES: [Module; 24] = modules!(
+    "dom" "numbers" "colour" "data" "waits" "selection" "pauses" "shown" "layout" "flame" "groups" "tree" "table"
+    "lines" "functions" "run" "strip" "facets" "address" "growing" "feed" "bar" "live" "main"
 );
 
 /// The page before and behind the document.

@@ -12,6 +12,20 @@ import { colours } from "./colour.js";
  * @typedef {{title: string, namespace: string, pod: string, id: string}} Container
  */
 
+/**
+ * The pauses of JVMs, by process and column. Documents from before the field have none.
+ * @param {Record<string, number[]>|undefined} columns
+ * @returns {import("./pauses.js").PauseMark[]}
+ */
+function readPauses(columns) {
+  if (columns === undefined) return [];
+  const { pid, column, safepoints, safepoint_usec, collections, collection_usec } = columns;
+  return pid.map((of, at) => ({
+    pid: of, column: column[at], safepoints: safepoints[at], safepoint_usec: safepoint_usec[at],
+    collections: collections[at], collection_usec: collection_usec[at],
+  }));
+}
+
 /** The version of the document's shape that this page reads. */
 const VERSION = 1;
 
@@ -122,6 +136,7 @@ export class Profile {
     this.compare = read.compare;
     /** @type {ReachedLimit[]} */
     this.limits = read.limits;
+    this.pauses = readPauses(read.pauses);
     /** @type {number[]} */
     this.symbolName = read.symbols.name;
     /** @type {number[]} */

@@ -60,6 +60,8 @@ export class Growing {
     this.keys = { event: /** @type {number[]} */ ([]), node: /** @type {number[]} */ ([]), labels: /** @type {number[]} */ ([]), line: /** @type {number[]} */ ([]) };
     /** For each key its samples by column. @type {Map<number, number>[]} */
     this.rows = [];
+    /** The pauses of JVMs, by process and column. @type {{pid: number, slot: number, sums: Record<string, number>}[]} */
+    this.pauses = [];
     /** @type {Slots[]} */
     this.covered = [];
     /** @type {any} */
@@ -68,7 +70,7 @@ export class Growing {
     this.limits = [];
     this.ids = {
       kind: new Numbers(), string: new Numbers(), symbol: new Numbers(), node: new Numbers(), line: new Numbers(),
-      label: new Numbers(), container: new Numbers(), event: new Numbers(), key: new Numbers(),
+      label: new Numbers(), container: new Numbers(), event: new Numbers(), key: new Numbers(), pause: new Numbers(),
     };
     this.ids.node.of(-1, () => {});
   }
@@ -88,6 +90,7 @@ export class Growing {
       this.addRow(this.lines, this.ids.line, { file: strings[file], line: read.lines.line[at], bci: read.lines.bci[at] }));
     const events = read.events.map((/** @type {any} */ event) => this.addEvent(event));
     this.addSamples(read, { nodes, labels, lines, events });
+    this.addPauses(read);
     if (read.report !== null) [this.report, this.limits] = [read.report, read.limits];
   }
 
@@ -199,6 +202,17 @@ export class Growing {
     }
   }
 
+  /** @param {any} read */
+  addPauses(read) {
+    const { pid = [], column = [], ...counts } = read.pauses ?? {};
+    pid.forEach((/** @type {number} */ of, /** @type {number} */ at) => {
+      const slot = firstSlot(read) + column[at];
+      const place = this.ids.pause.of(`${of} ${slot}`, () => this.pauses.push({ pid: of, slot, sums: {} }));
+      const { sums } = this.pauses[place];
+      for (const [name, values] of Object.entries(counts)) sums[name] = (sums[name] ?? 0) + values[at];
+    });
+  }
+
   /** @param {Slots} range */
   cover(range) {
     const all = [...this.covered, range].sort((a, b) => a[0] - b[0]);
@@ -228,6 +242,10 @@ export class Growing {
       breaks.push({ column: columns, slot: from, start_ms: columns === 0 ? this.start_ms : from * column_ms });
       columns += to - from;
     }
+    const columnOf = (/** @type {number} */ slot) => {
+      const of = breaks.findLast((one) => one.slot <= slot) ?? breaks[0];
+      return of.column + slot - of.slot;
+    };
     const { nodes, place } = this.preorder();
     const samples = { event: this.keys.event.slice(), node: /** @type {number[]} */ ([]), labels: this.keys.labels.slice(), line: this.keys.line.slice(), rows: /** @type {number[]} */ ([]), column: /** @type {number[]} */ ([]), count: /** @type {number[]} */ ([]) };
     let before = 0;
@@ -238,8 +256,7 @@ export class Growing {
       samples.rows.push(rows.size);
       let last = 0;
       for (const slot of rows.size > 1 ? [...rows.keys()].sort((a, b) => a - b) : rows.keys()) {
-        const of = breaks.findLast((one) => one.slot <= slot) ?? breaks[0];
-        const column = of.column + slot - of.slot;
+        const column = columnOf(slot);
         samples.column.push(column - last);
         samples.count.push(/** @type {number} */ (rows.get(slot)));
         last = column;
@@ -250,7 +267,17 @@ export class Growing {
       version, title, start_unix_ms: this.start_ms, column_ms, columns, breaks, kinds: this.kinds.slice(), strings: this.strings.slice(),
       symbols: { name: this.symbols.name.slice(), kind: this.symbols.kind.slice(), shade: this.symbols.shade.slice() },
       nodes, lines: copied(this.lines), labels: copied(this.labels), containers: this.containers.slice(),
-      events: structuredClone(this.events), samples, report: this.report, limits: this.limits,
+      events: structuredClone(this.events), samples, pauses: this.pauseColumns(columnOf), report: this.report, limits: this.limits,
+    };
+  }
+
+  /** @param {(slot: number) => number} columnOf */
+  pauseColumns(columnOf) {
+    const names = ["safepoints", "safepoint_usec", "collections", "collection_usec"];
+    return {
+      pid: this.pauses.map(({ pid }) => pid),
+      column: this.pauses.map(({ slot }) => columnOf(slot)),
+      ...Object.fromEntries(names.map((name) => [name, this.pauses.map(({ sums }) => sums[name])])),
     };
   }
 

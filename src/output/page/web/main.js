@@ -12,7 +12,8 @@ import { callees, callers } from "./groups.js";
 import { Lines } from "./lines.js";
 import { Live } from "./live.js";
 import { grouped, percent } from "./numbers.js";
-import { run } from "./run.js";
+import { Pauses, pauseText } from "./pauses.js";
+import { pauseTable, run } from "./run.js";
 import { Selection } from "./selection.js";
 import { Shown } from "./shown.js";
 import { Strip } from "./strip.js";
@@ -83,10 +84,7 @@ class Page {
       rows.replaceChildren(...titles.map((title, at) => element("option", { value: at - 1 }, title)));
       rows.value = String(Math.max(0, titles.indexOf(chosen)) - 1);
     }
-    const panel = byId("panel-run");
-    const scrolled = panel.firstElementChild?.scrollTop ?? 0;
-    panel.replaceChildren(run(profile));
-    panel.firstElementChild.scrollTop = scrolled;
+    byId("panel-run").replaceChildren(run(profile));
   }
 
   /**
@@ -104,8 +102,11 @@ class Page {
     read(address, this.selection, this.view, TABS.map(([name]) => name));
     [this.selection.range, this.selection.base, this.strip.which] = [range, base, which];
     this.flame.follow(profile, this.view.zoom, nodeOf(profile, current));
+    const panel = byId("panel-run");
+    const scrolled = panel.firstElementChild.scrollTop;
     this.showProfile();
     this.update();
+    panel.firstElementChild.scrollTop = scrolled;
   }
 
   /**
@@ -165,8 +166,10 @@ class Page {
   /** Shows everything anew. */
   update() {
     this.shown = new Shown(this.profile, this.selection, this.view.query);
+    this.pauses = new Pauses(this.selection);
     this.facets.show();
     this.showStrip();
+    this.showPauses();
     this.showFacts();
     this.render();
   }
@@ -207,19 +210,34 @@ class Page {
     if (this.profile.columns < 2) return;
     this.chooseRows();
     const at = Number(byId("rows").value);
-    this.strip.show(this.selection, at < 0 ? null : this.selection.dimensions[at]);
+    this.strip.show(this.selection, at < 0 ? null : this.selection.dimensions[at], /** @type {Pauses} */ (this.pauses));
     const { range, base } = this.selection;
-    const { compare } = this.profile;
-    const isAll = (/** @type {Range} */ range, /** @type {Range|undefined} */ of) => of !== undefined && range[0] === of[0] && range[1] === of[1];
-    const text = (/** @type {Range} */ range) => {
-      if (isAll(range, compare?.range)) return "all after";
-      if (isAll(range, compare?.base)) return "all before";
-      return `${this.strip.time(range[0])} – ${this.strip.time(range[1])}`;
-    };
-    const parts = [range === null ? "whole time" : text(range)];
-    if (base !== null) parts.push(`compared with ${text(base)}`);
+    const parts = [this.rangeText(range)];
+    if (base !== null) parts.push(`compared with ${this.rangeText(base)}`);
     byId("ranges").textContent = parts.join(", ");
     byId("clear-time").disabled = range === null && base === null;
+  }
+
+  /**
+   * @param {Range|null} range
+   * @returns {string}
+   */
+  rangeText(range) {
+    const { compare } = this.profile;
+    const isAll = (/** @type {Range|undefined} */ of) => of !== undefined && range?.[0] === of[0] && range[1] === of[1];
+    if (range === null) return "whole time";
+    if (isAll(compare?.range)) return "all after";
+    if (isAll(compare?.base)) return "all before";
+    return `${this.strip.time(range[0])} – ${this.strip.time(range[1])}`;
+  }
+
+  /** How long the selected JVMs stood still in the selected time. */
+  showPauses() {
+    const pauses = /** @type {Pauses} */ (this.pauses);
+    const { range, base } = this.selection;
+    const text = (/** @type {Range|null} */ of) => pauseText(pauses.total(of));
+    byId("pauses").textContent = pauses.isEmpty ? "" : `JVM pauses: ${text(range)}${base === null ? "" : `, compared with ${text(base)}`}`;
+    byId("run-pauses").replaceChildren(...pauseTable(pauses, range, this.rangeText(range)));
   }
 
   showFacts() {

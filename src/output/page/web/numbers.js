@@ -43,6 +43,15 @@ export function span(ns) {
 }
 
 /**
+ * A time in microseconds as milliseconds: whole ones from 10 ms on.
+ * @param {number} usec
+ * @returns {string}
+ */
+export function milliseconds(usec) {
+  return usec < 10_000 ? (usec / 1000).toFixed(1) : grouped(Math.round(usec / 1000));
+}
+
+/**
  * The time of day of a column, or its time since the beginning if the profile has no wall clock.
  * @param {number} start_ms
  * @param {number} after_ms

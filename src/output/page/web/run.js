@@ -1,6 +1,8 @@
 /** The run: warnings, where the samples went, the JVMs, and the limits that were reached. */
 
 /** @import {Profile} from "./data.js" */
+/** @import {Pauses} from "./pauses.js" */
+/** @import {Range} from "./selection.js" */
 import { element } from "./dom.js";
 import { grouped } from "./numbers.js";
 
@@ -43,6 +45,7 @@ export function run(profile) {
     [title, accounts.ticks, accounts.kept, accounts.filtered, accounts.lost.reduce((sum, [, count]) => sum + count, 0), accounts.missed])));
   const lost = events.flatMap(({ title, accounts }) => accounts.lost.map(([reason, count]) => [title, reason, count]));
   if (lost.length > 0) parts.push(element("h2", {}, "Lost"), table(["Event", "Reason", "Samples"], lost));
+  parts.push(element("section", { id: "run-pauses" }));
   if (report === null) {
     parts.push(element("p", {}, "There are no facts about the run: the profile comes from a file, from stored windows, or from a run that goes on."));
     return element("div", { class: "scroll run", tabindex: 0, role: "group", "aria-label": "Run" }, ...parts);
@@ -72,4 +75,22 @@ export function run(profile) {
     ["Version", report.version],
   ]));
   return element("div", { class: "scroll run", tabindex: 0, role: "group", "aria-label": "Run" }, ...parts);
+}
+
+/**
+ * The pauses of the selected JVMs: one row each, and the sum of several.
+ * @param {Pauses} pauses
+ * @param {Range|null} range
+ * @param {string} time the range in words
+ * @returns {HTMLElement[]}
+ */
+export function pauseTable(pauses, range, time) {
+  const jvms = pauses.byJvm(range);
+  if (pauses.isEmpty) return [];
+  const title = element("h2", {}, range === null ? "JVM pauses" : `JVM pauses, ${time}`);
+  if (jvms.length === 0) return [title, element("p", {}, "No JVM stood still in this time.")];
+  const all = jvms.length > 1 ? [...jvms, { name: "all", ...pauses.total(range) }] : jvms;
+  const ms = (/** @type {number} */ usec) => Math.round(usec / 100) / 10;
+  return [title, table(["JVM", "Safepoints", "At safepoints, ms", "Collections", "Of collections, ms"], all.map((jvm) =>
+    [jvm.name, jvm.safepoints, ms(jvm.safepoint_usec), jvm.collections, ms(jvm.collection_usec)]))];
 }

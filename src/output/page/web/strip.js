@@ -1,6 +1,7 @@
-/** The time strip: a heat map with a column for each second, in which ranges are selected. */
+/** The time strip: a heat map with a column for each second, in which ranges are selected, and the pauses of JVMs. */
 
 /** @import {Profile} from "./data.js" */
+/** @import {Pauses} from "./pauses.js" */
 /** @import {Range, Selection} from "./selection.js" */
 import { heatColour } from "./colour.js";
 import { element, sharp, themed } from "./dom.js";
@@ -8,9 +9,11 @@ import { clock, grouped } from "./numbers.js";
 
 /** Height of a row, of the row of numbers, and the width of names, in pixels. */
 const [ROW, SCALE, NAMES] = [16, 16, 120];
+/** Least height of the mark of a pause. */
+const LOWEST = 2;
 const MOST_ROWS = 7;
 /** Colours on paper, where the background is white whatever the system prefers. */
-const PAPER = /** @type {Record<string, string>} */ ({ ground: "#ffffff", panel: "#f4f5f7", ink: "#000000", soft: "#333333", accent: "#0b57d0", mark: "#a8007c" });
+const PAPER = /** @type {Record<string, string>} */ ({ ground: "#ffffff", panel: "#f4f5f7", ink: "#000000", soft: "#333333", accent: "#0b57d0", mark: "#a8007c", pause: "#5b3ea6" });
 const FONT = '11px system-ui, "DejaVu Sans", sans-serif';
 
 export class Strip {
@@ -56,11 +59,18 @@ export class Strip {
   /**
    * @param {Selection} selection
    * @param {import("./selection.js").Dimension|null} dimension
+   * @param {Pauses} pauses
    */
-  show(selection, dimension) {
+  show(selection, dimension, pauses) {
     this.selection = selection;
+    this.pauses = pauses;
     this.heat = selection.heat(dimension, MOST_ROWS);
     this.paint();
+  }
+
+  /** The pauses, if there are any. */
+  get marked() {
+    return this.pauses?.isEmpty === false ? this.pauses : null;
   }
 
   /** Width of a column in pixels. */
@@ -72,7 +82,7 @@ export class Strip {
     const { names, cells } = this.heat;
     const width = this.root.clientWidth;
     if (width === 0 || this.selection === undefined) return;
-    const rows = Math.max(1, names.length);
+    const rows = Math.max(1, names.length) + (this.marked === null ? 0 : 1);
     const context = sharp(this.canvas, width, rows * ROW + SCALE);
     const dark = !this.printed && matchMedia("(prefers-color-scheme: dark)").matches;
     context.fillStyle = this.colour("ground");
@@ -84,16 +94,14 @@ export class Strip {
     const most = Math.max(1, ...bins.map((row) => Math.max(...row)));
     const step = (width - NAMES) / pixels;
     names.forEach((name, at) => {
-      context.fillStyle = this.colour("ink");
-      context.fillText(name.length > 18 ? `${name.slice(0, 17)}…` : name, 0, at * ROW + ROW / 2, NAMES - 6);
-      context.fillStyle = this.colour("panel");
-      context.fillRect(NAMES, at * ROW, width - NAMES, ROW - 1);
+      this.paintLane(context, name.length > 18 ? `${name.slice(0, 17)}…` : name, at * ROW, width);
       bins[at].forEach((count, column) => {
         if (count === 0) return;
         context.fillStyle = heatColour(Math.sqrt(count / most), dark);
         context.fillRect(NAMES + column * step, at * ROW, Math.max(1, step - (step > 4 ? 0.6 : 0)), ROW - 1);
       });
     });
+    if (this.marked !== null) this.paintPauses(context, this.marked, (rows - 1) * ROW, width);
     this.paintScale(context, rows * ROW, width);
     this.paintRange(context, this.selection.range, rows * ROW, this.colour("accent"), "");
     this.paintRange(context, this.selection.base, rows * ROW, this.colour("mark"), "compare");
@@ -101,6 +109,38 @@ export class Strip {
       context.strokeStyle = this.colour("ink");
       context.lineWidth = 2;
       context.strokeRect(NAMES + this.cursor * this.step, 1, Math.max(2, this.step), rows * ROW - 2);
+    }
+  }
+
+  /**
+   * The name and the ground of a row.
+   * @param {CanvasRenderingContext2D} context
+   * @param {string} name
+   * @param {number} y
+   * @param {number} width
+   */
+  paintLane(context, name, y, width) {
+    context.fillStyle = this.colour("ink");
+    context.fillText(name, 0, y + ROW / 2, NAMES - 6);
+    context.fillStyle = this.colour("panel");
+    context.fillRect(NAMES, y, width - NAMES, ROW - 1);
+  }
+
+  /**
+   * A mark for each column with pauses: higher for a larger share of the time, by the JVM with the longest pauses. As in
+   * the heat map, the root of the share makes short pauses visible.
+   * @param {CanvasRenderingContext2D} context
+   * @param {Pauses} pauses
+   * @param {number} y
+   * @param {number} width
+   */
+  paintPauses(context, pauses, y, width) {
+    this.paintLane(context, "JVM pauses", y, width);
+    context.fillStyle = this.colour("pause");
+    const gap = this.step > 4 ? 0.6 : 0;
+    for (const column of pauses.byColumn.keys()) {
+      const height = Math.max(LOWEST, Math.round((ROW - 1) * Math.sqrt(pauses.shares[column])));
+      context.fillRect(NAMES + column * this.step, y + ROW - 1 - height, Math.max(1, this.step - gap), height);
     }
   }
 
@@ -196,6 +236,7 @@ export class Strip {
   tell(column, row) {
     const { names, cells } = this.heat;
     const parts = names.map((name, at) => `${name} ${grouped(cells[at][column])}`);
+    if (this.marked !== null) parts.push(this.marked.describe(column));
     this.describe([this.time(column), row >= 0 && row < parts.length ? parts[row] : parts.join(", ")]);
   }
 
