@@ -222,11 +222,12 @@ fn what_is_no_page_or_contradicts_itself_is_an_error_in_one_sentence() {
 #[test]
 fn the_seeds_of_the_fuzz_target_are_read() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/page");
-    let mut events = 0;
+    let (mut events, mut pauses) = (0, 0);
     for file in std::fs::read_dir(directory).unwrap() {
         let profile = super::read::document(&std::fs::read(file.unwrap().path()).unwrap()).unwrap();
         profile.check().unwrap();
+        pauses += profile.pauses.marks().count();
         events += profile.views().iter().filter(|view| view.total().count > 0).count();
     }
-    assert_eq!(events, 3);
+    assert_eq!((events, pauses), (3, 2));
 }
