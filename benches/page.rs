@@ -40,7 +40,13 @@ impl Builder {
         let labels =
             Labels { pid: 1000 + process, process: format!("service-{process}").into(), ..Labels::default() };
         let labels = self.profile.intern_labels(&labels);
-        self.profile.add_in(column, stack, labels, Event::Cpu, Weight { count: 1, value: PERIOD_NS });
+        self.profile.add_in(
+            column,
+            stack,
+            labels,
+            Event::Cpu,
+            Weight { count: 1, value: PERIOD_NS, ..Weight::default() },
+        );
     }
 
     fn finished(mut self) -> Profile {

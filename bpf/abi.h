@@ -362,11 +362,12 @@ struct jp_key {
 struct jp_value {
 	__u64 count;   /* samples */
 	__u64 weight;  /* sum of their weights: ns of CPU time, events, or bytes */
-	__u64 waits;   /* of `wait`: how many waits these samples stand for, in units of 1 / JP_WAITS_UNIT */
+	/* How many waits of `wait`, or objects of `alloc` and `native-alloc`, these stand for, in 1 / JP_ESTIMATE_UNIT. */
+	__u64 estimate;
 	__u64 longest; /* of `wait`: the longest wait with a sample, ns */
 };
 
-#define JP_WAITS_UNIT 256ULL
+#define JP_ESTIMATE_UNIT 256ULL
 
 /* Options of the program, constant once it is loaded. All flags are 0 or 1. */
 struct jp_config {

@@ -59,8 +59,29 @@ static __always_inline void count_bytes(struct taking *t, __u64 bytes, bool is_w
 	add(is_wanted ? &sum->wanted_calls : &sum->filtered_calls, 1);
 }
 
-/* Takes the samples of an allocation. `class`: of a Java object, an address in the JVM, or anything; else 0. */
-static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, __u64 class, __u64 bytes)
+/* More than any buffer has room for, in units of 1 / JP_ESTIMATE_UNIT. */
+#define JP_MAX_OBJECTS (JP_ESTIMATE_UNIT << 32)
+
+/*
+ * How many objects a sampled allocation stands for, in units of 1 / JP_ESTIMATE_UNIT: for as many allocations as its bytes
+ * say, and for as many objects of its size as fit into them. `object`: the bytes of the object.
+ */
+static __always_inline __u64 objects_of(__u64 bytes, __u64 object, __u64 interval)
+{
+	__u64 allocations = stands_for(bytes, interval), objects;
+
+	/* The JVM is not trusted, and its object is never larger than its buffer. */
+	if (!object || object >= bytes)
+		return allocations;
+	objects = allocations * bytes / object;
+	return objects < JP_MAX_OBJECTS ? objects : JP_MAX_OBJECTS;
+}
+
+/*
+ * Takes the samples of an allocation of `bytes`, for an object of `object` bytes or for several. `class`: of a Java object,
+ * an address in the JVM, or anything; else 0.
+ */
+static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, __u64 class, __u64 bytes, __u64 object)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid(), interval, samples;
@@ -86,6 +107,11 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 	}
 	if (!find_scratch(&t, samples))
 		return 0;
+	/* Before the stack is unwound: these numbers would take room of the chain's 512 bytes. */
+	t.s->value.count = samples;
+	t.s->value.weight = samples * interval;
+	t.s->value.estimate = objects_of(bytes, object, interval);
+	t.s->value.longest = 0;
 	load_perf_regs(&t.s->regs, ctx);
 	t.s->regs.caller = return_address(ctx);
 	if (walk(ctx, t.s, task)) {
@@ -93,10 +119,9 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 		t.s->hash = mix(t.s->hash, class);
 		identify(t.s, task, t.event);
 		note_context(t.s);
-		t.s->value = (struct jp_value){ .count = samples, .weight = samples * interval };
 		count(t.s, t.c, t.window);
 	} else {
-		add(&t.c->filtered, samples);
+		add(&t.c->filtered, t.s->value.count);
 	}
 	give_back(t.s);
 	return 0;

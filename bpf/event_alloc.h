@@ -10,18 +10,37 @@
 #include "allocation.h"
 #include "own_stack.h"
 
-/* The functions with the arguments class, object, bytes. */
+static __attribute__((noinline)) int on_java(struct perf_context *ctx, __u64 class, __u64 bytes, __u64 object)
+{
+	return on_allocation(ctx, JP_EVENT_alloc, class, bytes, object);
+}
+
+/* The functions with the arguments class, object, bytes of the object. */
 SEC("kprobe") int on_alloc(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_allocation(ctx, JP_EVENT_alloc, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx));
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_3(ctx));
 }
 
-/* The functions with the arguments class, bytes. */
+/* The functions with the arguments class, object, bytes of the TLAB, bytes of the object. */
+SEC("kprobe") int on_alloc_tlab(struct perf_context *ctx)
+{
+	use_own_stack(ctx);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_4(ctx));
+}
+
+/* The functions with the arguments class, bytes of the object. */
 SEC("kprobe") int on_alloc_without_object(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_allocation(ctx, JP_EVENT_alloc, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx));
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_2(ctx));
+}
+
+/* The functions with the arguments class, bytes of the TLAB, bytes of the object. */
+SEC("kprobe") int on_alloc_tlab_without_object(struct perf_context *ctx)
+{
+	use_own_stack(ctx);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_3(ctx));
 }
 
 #endif

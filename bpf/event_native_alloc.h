@@ -95,7 +95,9 @@ static __attribute__((noinline)) int on_native(struct perf_context *ctx, __u64 b
 
 		bpf_map_update_elem(&outer_calls, &tid, &own, BPF_ANY);
 	}
-	return on_allocation(ctx, JP_EVENT_native_alloc, 0, bytes < JP_IMPOSSIBLE ? bytes : 0);
+	if (bytes >= JP_IMPOSSIBLE)
+		bytes = 0;
+	return on_allocation(ctx, JP_EVENT_native_alloc, 0, bytes, bytes);
 }
 
 /* The product, or a number that no memory has. */

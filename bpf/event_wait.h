@@ -158,7 +158,7 @@ static __always_inline void count_wait(struct taking *t, __u32 state, __u64 leng
 	t->s->record.key.event = JP_EVENT_wait | state << JP_STATE_SHIFT;
 	t->s->value.count = samples;
 	t->s->value.weight = samples * period;
-	t->s->value.waits = waits_of_length(length, period);
+	t->s->value.estimate = stands_for(length, period);
 	t->s->value.longest = length;
 	count(t->s, t->c, t->window);
 }

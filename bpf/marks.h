@@ -30,22 +30,25 @@ static __always_inline __u64 marks(__u64 thread, __u64 from, __u64 to, __u64 per
 #define JP_LENGTH_SHIFT 24
 
 /*
- * How many waits of this length a sampled one stands for: 1 / the probability that a wait of this length has a mark, in
- * units of 1 / JP_WAITS_UNIT. With u = length / period, and marks that are spread evenly over their blocks, the
- * probability is u - u^3 / 6 up to one period, 1 - (2 - u)^3 / 6 up to two, and then 1. The period is below 2^32 ns.
+ * How many waits or allocations of this length a sampled one stands for: 1 / the probability that one of this length has a
+ * mark, in units of 1 / JP_ESTIMATE_UNIT. With u = length / period, and marks that are spread evenly over their blocks, the
+ * probability is u - u^3 / 6 up to one period, 1 - (2 - u)^3 / 6 up to two, and then 1. The period is below 2^32.
  */
-static __always_inline __u64 waits_of_length(__u64 length, __u64 period)
+static __always_inline __u64 stands_for(__u64 length, __u64 period)
 {
 	const __u64 one = 1 << JP_LENGTH_SHIFT;
 	__u64 u, rest, probability;
 
 	if (length >= 2 * period)
-		return JP_WAITS_UNIT;
+		return JP_ESTIMATE_UNIT;
+	/* u^3 / 6 is too small to matter, and u would have few digits. */
+	if (length < period >> 8)
+		return JP_ESTIMATE_UNIT * period / (length ? length : 1);
 	u = (length << JP_LENGTH_SHIFT) / period;
 	rest = u <= one ? u : 2 * one - u;
 	rest = ((rest * rest >> JP_LENGTH_SHIFT) * rest >> JP_LENGTH_SHIFT) / 6;
 	probability = u <= one ? u - rest : one - rest;
-	return (JP_WAITS_UNIT << JP_LENGTH_SHIFT) / (probability ? probability : 1);
+	return (JP_ESTIMATE_UNIT << JP_LENGTH_SHIFT) / probability;
 }
 
 #endif

@@ -60,6 +60,7 @@ struct pt_regs {
 #define PERF_ARGUMENT_1(ctx) ((ctx)->di)
 #define PERF_ARGUMENT_2(ctx) ((ctx)->si)
 #define PERF_ARGUMENT_3(ctx) ((ctx)->dx)
+#define PERF_ARGUMENT_4(ctx) ((ctx)->cx)
 /* Before 5.15 the stack size locates the registers: 16 KiB (KASAN kernels: 32 KiB, and user frames have no names). */
 #define JP_THREAD_SIZE (16 * 1024)
 /* sizeof(struct pt_regs) of kernels without FRED, i.e. before 6.9: 21 words. */
@@ -160,6 +161,7 @@ struct pt_regs {
 #define PERF_ARGUMENT_1(ctx) ((ctx)->regs[0])
 #define PERF_ARGUMENT_2(ctx) ((ctx)->regs[1])
 #define PERF_ARGUMENT_3(ctx) ((ctx)->regs[2])
+#define PERF_ARGUMENT_4(ctx) ((ctx)->regs[3])
 #define JP_THREAD_SIZE (16 * 1024)
 /* struct pt_regs of 5.10 to 5.14: user_pt_regs (34 words), orig_x0, syscallno, sdei_ttbr1, pmr_save, stackframe[2],
  * lockdep and exit state. */

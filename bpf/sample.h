@@ -302,7 +302,7 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 	}
 	add(&value->count, one->count);
 	add(&value->weight, one->weight);
-	add(&value->waits, one->waits);
+	add(&value->estimate, one->estimate);
 	if (value->longest < one->longest)
 		value->longest = one->longest;
 }

@@ -1,9 +1,10 @@
 //! Java allocations by bytes: on each JDK and each collector the samples are those of the bytes that the JVM counts, in the
-//! methods that allocate, with the classes of the objects.
+//! methods that allocate, with the classes of the objects. The number of objects of each class is right.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use testkit::is_root;
 use testkit::java::{Jdk, Program, in_container, on_host};
 use testkit::profiler::{Profile, run, while_sampling};
@@ -50,12 +51,20 @@ fn jdk_25() {
     on_host(25, |jdk| are_true(jdk, &[G1, COMPACT]));
 }
 
-/// Ends with the bytes of each method.
-fn allocate(target: &mut Target) -> [u64; 4] {
+/// What each method allocated.
+#[derive(Clone, Copy, Default)]
+struct Truth {
+    bytes: [u64; 4],
+    objects: [u64; 4],
+}
+
+/// Ends with what the methods allocated.
+fn allocate(target: &mut Target) -> Truth {
     target.write(b"\n");
     let line = target.wait_for(|line| line.starts_with("allocated "));
-    let bytes: Vec<u64> = line.split(' ').skip(1).map(|bytes| bytes.parse().unwrap()).collect();
-    bytes.try_into().unwrap()
+    let numbers: Vec<u64> = line.split(' ').skip(1).map(|number| number.parse().unwrap()).collect();
+    let (bytes, objects) = numbers.split_at(4);
+    Truth { bytes: bytes.try_into().unwrap(), objects: objects.try_into().unwrap() }
 }
 
 fn start(jdk: &Jdk, flags: &[&str]) -> Target {
@@ -65,10 +74,10 @@ fn start(jdk: &Jdk, flags: &[&str]) -> Target {
 fn are_true(jdk: &Jdk, collectors: &[&[&str]]) {
     for flags in collectors {
         let mut target = start(jdk, flags);
-        let mut bytes = [0; 4];
+        let mut truth = Truth::default();
         let pid = target.pid().to_string();
-        let profile = while_sampling(&[], &["-p", &pid, "-e", "alloc,cpu"], || bytes = allocate(&mut target));
-        is_true(&profile, bytes, &format!("JDK {} {flags:?}", jdk.version));
+        let profile = while_sampling(&[], &["-p", &pid, "-e", "alloc,cpu"], || truth = allocate(&mut target));
+        is_true(&profile, truth, &format!("JDK {} {flags:?}", jdk.version));
     }
 }
 
@@ -80,10 +89,10 @@ fn is_near(what: &str, samples: u64, bytes: u64) {
 }
 
 #[track_caller]
-fn is_true(profile: &Profile, bytes: [u64; 4], what: &str) {
+fn is_true(profile: &Profile, truth: Truth, what: &str) {
     let Profile { folded, report, .. } = profile;
-    let all: u64 = bytes.iter().sum();
-    for ((method, class), bytes) in METHODS.into_iter().zip(bytes) {
+    let all: u64 = truth.bytes.iter().sum();
+    for ((method, class), bytes) in METHODS.into_iter().zip(truth.bytes) {
         let within = folded.within(method);
         is_near(&format!("{what}: {method}\n{}", folded.top(8)), within.total(), bytes);
         let leaf = format!("[new: {class}]");
@@ -93,6 +102,7 @@ fn is_true(profile: &Profile, bytes: [u64; 4], what: &str) {
         let called = within.count(|stack| stack[stack.len() - 2].starts_with(method));
         assert_eq!(called, within.total(), "{what}\n{}", within.top(8));
     }
+    objects_are_true(report, truth, what);
     assert_eq!(report["event"], "alloc");
     assert_eq!(report["accounts"]["one_in"], INTERVAL);
     assert_eq!(profile.account("kept"), folded.total());
@@ -109,6 +119,30 @@ fn is_true(profile: &Profile, bytes: [u64; 4], what: &str) {
     }
 }
 
+/// The report has the number of objects of each class, as far as the samples of its bytes can know.
+#[track_caller]
+fn objects_are_true(report: &Value, truth: Truth, what: &str) {
+    let classes = report["classes"].as_array().unwrap();
+    for (at, (_, class)) in METHODS.into_iter().enumerate() {
+        let (bytes, objects) = (truth.bytes[at], truth.objects[at]);
+        let row = classes.iter().find(|row| row["name"] == class).unwrap_or_else(|| panic!("{classes:?}"));
+        let estimate = row["objects"].as_u64().unwrap();
+        // Each of these objects has samples. The first one of a round may begin a TLAB, which has room for more.
+        if class == "long[]" {
+            assert!((objects..=objects + objects / 16).contains(&estimate), "{what}: {row}, not {objects}");
+            continue;
+        }
+        let part = estimate as f64 / objects as f64 - 1.0;
+        let bound = PART + SAMPLES * INTERVAL as f64 / bytes as f64;
+        assert!(
+            part.abs() <= bound,
+            "{what}: {row} instead of {objects} objects: {part:+.3}, not {bound:.3}"
+        );
+    }
+    let all: u64 = classes.iter().map(|row| row["objects"].as_u64().unwrap()).sum();
+    assert!(report["objects"].as_u64().unwrap().abs_diff(all) <= classes.len() as u64, "{classes:?}");
+}
+
 /// With CPU time and waits in one run, and with another interval.
 #[test]
 fn allocations_beside_time_have_their_own_interval() {
@@ -117,12 +151,12 @@ fn allocations_beside_time_have_their_own_interval() {
     }
     let mut target = start(&Jdk::host(), G1);
     let pid = target.pid().to_string();
-    let mut bytes = [0; 4];
+    let mut truth = Truth::default();
     let line = ["-p", &pid, "-e", "alloc,cpu,wait", "--alloc-interval", "4MiB"];
-    let profile = while_sampling(&[], &line, || bytes = allocate(&mut target));
+    let profile = while_sampling(&[], &line, || truth = allocate(&mut target));
     assert_eq!(profile.report["accounts"]["one_in"], 4 << 20);
     let sampled = (profile.account("kept") * (4 << 20)) as f64;
-    let all = bytes.iter().sum::<u64>() as f64;
+    let all = truth.bytes.iter().sum::<u64>() as f64;
     // One in 240 samples, and the marks at both ends of the timeline of each CPU.
     assert!((0.9 * all..1.1 * all).contains(&sampled), "{sampled} of {all}");
     let others: BTreeMap<&str, u64> = profile.report["events"]
@@ -148,12 +182,12 @@ fn a_jvm_that_starts_later_is_sampled() {
         let mut target = start(&jdk, G1);
         later = Some((allocate(&mut target), target));
     });
-    let (bytes, target) = later.unwrap();
+    let (truth, target) = later.unwrap();
     let pid = target.pid();
     let jvms = profile.report["jvms"].as_array().unwrap();
     let jvm = jvms.iter().find(|jvm| jvm["pid"] == pid).unwrap_or_else(|| panic!("{pid} in {jvms:?}"));
     // It allocates as much before it is ready.
-    is_near("the later JVM", jvm["ticks"].as_u64().unwrap(), 2 * bytes.iter().sum::<u64>());
+    is_near("the later JVM", jvm["ticks"].as_u64().unwrap(), 2 * truth.bytes.iter().sum::<u64>());
 }
 
 #[test]

@@ -14,9 +14,10 @@ use jbpf_prof::profile::report::{
     AllocatedBytes, Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow,
     ThrottleTotals, TraceReport,
 };
+use jbpf_prof::profile::samples::Weight;
 use jbpf_prof::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
 use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Module, Profile, RunReport, UnknownReason};
-use jbpf_prof::sample::{Event, ThreadState};
+use jbpf_prof::sample::{Estimate, Event, ThreadState};
 use serde_json::{Value, json};
 use testkit::schema::report_problems;
 
@@ -264,7 +265,11 @@ fn report_for_machines() {
 
 #[test]
 fn the_report_follows_its_published_schema() {
-    let p = profile();
+    let mut p = profile();
+    let object = p.intern_stack(&[Arc::new(Frame::named(Kind::Object, "[new: int[]]"))]);
+    let labels = p.intern_labels(&Labels::default());
+    let weight = Weight { count: 2, value: 1 << 20, objects: Estimate::whole(60) };
+    p.add_at(object, labels, Event::Alloc, weight);
     let mut run = run_report(&p);
     let waits = WaitReport {
         states: vec![WaitState { state: ThreadState::Blocked, ns: 5, samples: 1 }],
@@ -312,6 +317,8 @@ fn the_report_follows_its_published_schema() {
     }
     let report: Value = serde_json::from_str(&report::json(&run, &p, true).unwrap()).unwrap();
     assert_eq!(report_problems(&report), Vec::<String>::new());
+    let class = json!({ "name": "int[]", "samples": 2, "bytes": 1 << 20, "objects": 60 });
+    assert_eq!(report["tables_of"]["alloc"]["classes"], json!([class]));
     for (place, wrong) in [
         ("/schema", json!(2)),
         ("/accounts/kept", json!(-1)),

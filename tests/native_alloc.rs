@@ -80,6 +80,12 @@ fn is_true(what: &str, profile: &Profile, truth: &Truth) {
         "{what}: {}",
         folded.top(12)
     );
+    let objects = report["objects"].as_u64().unwrap();
+    assert!(
+        objects.abs_diff(truth.calls) as f64 <= PART * truth.calls as f64,
+        "{what}: {objects} objects of {} calls",
+        truth.calls
+    );
     for (function, bytes) in FUNCTIONS.into_iter().zip(&truth.bytes) {
         // Of musl's own functions only the first one is known.
         let is_hidden = what == "musl" && function == "by_library";

@@ -9,17 +9,14 @@ use super::numbers::EventNumbers;
 use crate::process::group::GroupId;
 use crate::sample::lock::LockNumbers;
 use crate::sample::{
-    AllocatedObject, Count, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, SpanContext, SpanId, Stack,
-    StackKey, StillWaiting, StopReason, ThreadContext, ThreadState, TraceId, UserWord, WakerId,
+    AllocatedObject, Count, Estimate, Leaf, Lock, MonoNs, ProcessId, SavedRegisters, SpanContext, SpanId,
+    Stack, StackKey, StillWaiting, StopReason, ThreadContext, ThreadState, TraceId, UserWord, WakerId,
 };
 
 /// `JP_ABI_VERSION`: [`parse_record`] rejects records of any other version.
 pub const VERSION: u16 = 1;
 /// `JP_STATE_SHIFT`: a key's event has the state above this bit.
 const STATE_SHIFT: u32 = 8;
-
-/// `JP_WAITS_UNIT`.
-const WAITS_UNIT: u32 = 256;
 
 /// The labels of `JP_LOSSES`, in its order: why a sample was lost.
 pub const LOSSES: [&str; 6] =
@@ -47,7 +44,7 @@ pub struct Value {
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
     pub weight: u64,
-    pub(super) waits: u64,
+    pub(super) estimate: u64,
     pub(super) longest: u64,
 }
 
@@ -199,7 +196,7 @@ impl Key {
 }
 
 impl Value {
-    /// Samples without waits.
+    /// Samples that stand for themselves.
     #[cfg(test)]
     pub(super) fn of_samples(count: u64) -> Value {
         Value { count, ..Value::default() }
@@ -208,8 +205,8 @@ impl Value {
     /// The value as the other rooms use it.
     #[must_use]
     pub fn to_count(self) -> Count {
-        let Value { count, weight, waits, longest } = self;
-        Count { ticks: count, weight, waits: waits as f64 / f64::from(WAITS_UNIT), longest_ns: longest }
+        let Value { count, weight, estimate, longest } = self;
+        Count { ticks: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
     }
 }
 
@@ -393,6 +390,7 @@ mod tests {
             ("JP_WORD_INTERPRETED", TAG_INTERPRETED),
             ("JP_WORD_FOLLOWED", TAG_FOLLOWED),
             ("JP_WAITS", IdleAddresses::default().0.len() as u64),
+            ("JP_ESTIMATE_UNIT", Estimate::whole(1).units()),
             ("JP_PAGE_SIZE", unwind::PAGE as u64),
             ("JP_CHUNK_PAGES", unwind::CHUNK_PAGES.into()),
             ("JP_EVENT_SLOTS", DynamicEvent::AT_ONCE as u64),

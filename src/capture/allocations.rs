@@ -24,10 +24,14 @@ pub const MAX_INTERVAL: u64 = u32::MAX as u64;
 /// The arguments of a function at which allocations are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AllocationArguments {
-    /// The class, the object, and the bytes.
+    /// The class, the object, and its bytes.
     ClassObjectBytes,
-    /// The class and the bytes.
+    /// The class, the object, the bytes of the TLAB, and those of the object.
+    ClassObjectTlabBytes,
+    /// The class and the bytes of the object.
     ClassBytes,
+    /// The class, the bytes of the TLAB, and those of the object.
+    ClassTlabBytes,
     /// `malloc`: the bytes.
     Malloc,
     /// `calloc`: a number and the bytes of one.

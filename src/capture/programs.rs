@@ -63,7 +63,12 @@ fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
                 &mut programs.on_exec,
             ]
         }
-        Event::Alloc => vec![&mut programs.on_alloc, &mut programs.on_alloc_without_object],
+        Event::Alloc => vec![
+            &mut programs.on_alloc,
+            &mut programs.on_alloc_tlab,
+            &mut programs.on_alloc_without_object,
+            &mut programs.on_alloc_tlab_without_object,
+        ],
         Event::Rss => vec![&mut programs.note_residents],
         Event::NativeAlloc => vec![
             &mut programs.on_malloc,
@@ -140,7 +145,9 @@ pub(super) fn of_allocations<'p>(
     match event {
         Event::Alloc => vec![
             (ClassObjectBytes, programs.on_alloc.as_fd()),
+            (ClassObjectTlabBytes, programs.on_alloc_tlab.as_fd()),
             (ClassBytes, programs.on_alloc_without_object.as_fd()),
+            (ClassTlabBytes, programs.on_alloc_tlab_without_object.as_fd()),
         ],
         Event::NativeAlloc => vec![
             (Malloc, programs.on_malloc.as_fd()),

@@ -215,7 +215,7 @@ mod tests {
         let node = profile.intern_stack(&frames);
         let labels = profile.intern_labels(&Labels::default());
         for second in 0..seconds {
-            profile.add_in(second, node, labels, Event::Cpu, Weight { count: 10, value: 0 });
+            profile.add_in(second, node, labels, Event::Cpu, Weight { count: 10, ..Weight::default() });
         }
         profile.accounts_mut(Event::Cpu).kept = 10 * u64::from(seconds);
         profile.accounts_mut(Event::Cpu).ticks = 10 * u64::from(seconds);

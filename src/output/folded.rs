@@ -150,7 +150,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
             bail!("line {number}: the count at the end is not a whole number")
         };
         sum = sum
-            .checked_add(Weight { count, value: 0 })
+            .checked_add(Weight { count, ..Weight::default() })
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
             Some((name::LOST, reason)) => accounts.lose(name::bare(reason).to_owned(), count),
@@ -164,7 +164,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     }
     let event = ends.event();
     for (leaf, count) in stacks {
-        profile.add_at(leaf, labels, event, Weight { count, value: 0 });
+        profile.add_at(leaf, labels, event, Weight { count, ..Weight::default() });
     }
     accounts.kept = sum.count.saturating_sub(accounts.lost_total());
     accounts.ticks = accounts.shown();

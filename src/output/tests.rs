@@ -12,7 +12,7 @@ use crate::profile::frame::is_clean;
 use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::Weight;
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
-use crate::sample::Event;
+use crate::sample::{Estimate, Event};
 
 fn bytes(profile: &Profile, format: &Format) -> Vec<u8> {
     let mut out = Vec::new();
@@ -358,6 +358,26 @@ mod xml {
     }
 }
 
+/// Objects of allocations are a column of pprof. Their sum is rounded, and not each number.
+#[test]
+fn pprof_has_the_objects_of_allocations() {
+    let mut profile = arbitrary::profile(3, false);
+    let samples = profile.samples();
+    for sample in &samples {
+        let weight = Weight { count: 2, value: 1 << 20, objects: Estimate::of_units(256 * 5 / 4) };
+        profile.add_at(sample.leaf, sample.labels, Event::Alloc, weight);
+    }
+    let of = |profile: &Profile| profile.of_event(Event::Alloc).total();
+    let all = of(&profile);
+    // Numbers that were rounded each would sum to one for each sample.
+    assert!(all.objects.rounded() > samples.len() as u64, "{all:?}");
+    let back = from_pprof(&bytes(&profile, &pprof::FORMAT));
+    assert_eq!(of(&back), Weight { objects: Estimate::whole(all.objects.rounded()), ..all });
+    let each = back.of_event(Event::Alloc).samples().iter().map(|sample| sample.weight.objects).min();
+    assert_eq!(each, Some(Estimate::whole(1)), "a sample is one of an object");
+    assert_eq!(back.of_event(Event::Cpu).total().objects, Estimate::default());
+}
+
 /// Each of two events has its own samples and accounts; a format for one event writes a file for each.
 #[test]
 fn events_stay_apart() {
@@ -365,7 +385,7 @@ fn events_stay_apart() {
     let cpu = rows(&from_pprof(&bytes(&profile, &pprof::FORMAT)));
     let (period, samples) = (100, profile.samples());
     for sample in &samples {
-        let weight = Weight { count: 2, value: 2 * period };
+        let weight = Weight { count: 2, value: 2 * period, ..Weight::default() };
         profile.add_at(sample.leaf, sample.labels, Event::PageFaults, weight);
     }
     let kept = 2 * samples.len() as u64;

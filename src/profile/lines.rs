@@ -89,9 +89,9 @@ mod tests {
         let kernel = named(Kind::Kernel, "futex_wait");
         let wait = named(Kind::Wait, "[wait: monitor]");
         let stack = p.intern_stack(&[at(3, "A.run"), at(8, "A.f"), kernel.clone(), wait]);
-        p.add_in(0, stack, labels, Event::Wait, Weight { count: 5, value: 5 });
+        p.add_in(0, stack, labels, Event::Wait, Weight { count: 5, value: 5, ..Weight::default() });
         let unknown = p.intern_stack(&[kernel]);
-        p.add_in(0, unknown, labels, Event::Wait, Weight { count: 2, value: 2 });
+        p.add_in(0, unknown, labels, Event::Wait, Weight { count: 2, value: 2, ..Weight::default() });
         let lines: Vec<_> =
             p.of_event(Event::Wait).lines().iter().map(|row| (row.line, row.itself)).collect();
         assert_eq!(lines, [(8, 5), (0, 2)]);

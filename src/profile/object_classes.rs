@@ -16,6 +16,8 @@ pub struct ObjectClassRow {
     pub samples: u64,
     /// Bytes that these samples stand for.
     pub bytes: u64,
+    /// Objects that these samples stand for, estimated; 0 in a profile that was read from a file without them.
+    pub objects: u64,
 }
 
 impl ProfileView<'_> {
@@ -30,10 +32,11 @@ impl ProfileView<'_> {
                 *classes.entry(symbol).or_default() += sample.weight;
             }
         }
-        let row = |(symbol, Weight { count, value }): (u32, Weight)| ObjectClassRow {
+        let row = |(symbol, Weight { count, value, objects }): (u32, Weight)| ObjectClassRow {
             symbol,
             samples: count,
             bytes: value,
+            objects: objects.rounded(),
         };
         let mut rows: Vec<ObjectClassRow> = classes.into_iter().map(row).collect();
         rows.sort_by_key(|row| (Reverse(row.bytes), row.symbol));

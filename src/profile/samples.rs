@@ -13,7 +13,7 @@ use super::labels::{LabelTable, Labels, LabelsId};
 use super::pauses::JvmPauses;
 use super::strings::Strings;
 use super::trie::{NodeId, Trie};
-use crate::sample::Event;
+use crate::sample::{Estimate, Event};
 
 /// Limit on the nodes of a profile. A node has up to 16 bytes, so the limit is 256 MB; half a minute of a large program
 /// has some hundred thousand nodes.
@@ -26,14 +26,18 @@ pub struct Weight {
     pub count: u64,
     /// The amount that the samples stand for, in the unit of their event; 0 if the source did not report it.
     pub value: u64,
+    /// How many allocated objects the samples stand for; 0 for events that do not allocate.
+    pub objects: Estimate,
 }
 
 impl Weight {
-    /// The sum, if both its parts fit into 63 bits, the limit of formats with signed numbers.
+    /// The sum, if its numbers fit into 63 bits, the limit of formats with signed numbers. Objects always do.
     #[must_use]
     pub fn checked_add(self, other: Weight) -> Option<Weight> {
         let add = |a: u64, b: u64| a.checked_add(b).filter(|sum| i64::try_from(*sum).is_ok());
-        Some(Weight { count: add(self.count, other.count)?, value: add(self.value, other.value)? })
+        let mut objects = self.objects;
+        objects += other.objects;
+        Some(Weight { count: add(self.count, other.count)?, value: add(self.value, other.value)?, objects })
     }
 }
 
@@ -41,6 +45,7 @@ impl std::ops::AddAssign for Weight {
     fn add_assign(&mut self, other: Weight) {
         self.count += other.count;
         self.value += other.value;
+        self.objects += other.objects;
     }
 }
 
@@ -179,7 +184,7 @@ impl Profile {
     pub fn add(&mut self, labels: &Labels, frames_root_first: &[Arc<Frame>], count: u64, weight_ns: u64) {
         let labels = self.intern_labels(labels);
         let stack = self.intern_stack(frames_root_first);
-        self.add_at(stack, labels, Event::Cpu, Weight { count, value: weight_ns });
+        self.add_at(stack, labels, Event::Cpu, Weight { count, value: weight_ns, ..Weight::default() });
     }
 
     /// The number of labels, for [`Profile::add_at`].

@@ -4,6 +4,7 @@
 
 pub mod counter;
 pub mod dynamic_event;
+mod estimate;
 pub mod event;
 pub mod identity;
 pub mod lock;
@@ -19,6 +20,7 @@ mod waker;
 pub mod word;
 
 pub use dynamic_event::DynamicEvent;
+pub use estimate::Estimate;
 pub use event::{Event, EventName};
 pub(crate) use identity::ProcessInCgroup;
 pub use identity::{MonoNs, ProcessId};

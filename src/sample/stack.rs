@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AllocatedObject, Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadContext, ThreadState,
-    UserWord, WakerId,
+    AllocatedObject, Estimate, Event, Lock, MonoNs, ProcessId, StillWaiting, StopReason, ThreadContext,
+    ThreadState, UserWord, WakerId,
 };
 
 /// The key of a count. Equal keys are one stack of one program (and of one thread, if threads are counted one by one).
@@ -41,14 +41,14 @@ pub enum Leaf {
 }
 
 /// The count of one key in a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of samples with this key in the window.
     pub ticks: u64,
     /// Sum of the samples' weights, in the unit of their event.
     pub weight: u64,
-    /// The estimated number of waits of which these are samples; 0 for other events.
-    pub waits: f64,
+    /// How many waits or allocated objects the samples stand for; 0 for other events.
+    pub estimate: Estimate,
     /// The longest wait with a sample, in nanoseconds; 0 for other events.
     pub longest_ns: u64,
 }

@@ -20,7 +20,9 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
 use crate::profile::samples::{Sample, Weight};
 use crate::profile::{Frame, Kind, Labels, Profile};
-use crate::sample::{Count, Event, MonoNs, ProcessId, SpanContext, Stack, StackKey, ThreadState, UserWord};
+use crate::sample::{
+    Count, Estimate, Event, MonoNs, ProcessId, SpanContext, Stack, StackKey, ThreadState, UserWord,
+};
 use crate::symbolize::{CHUNK, NamedStack};
 use crate::world::{WindowPauses, World};
 
@@ -370,7 +372,8 @@ impl Aggregator {
                 profile.stack_of(&path)
             }
         };
-        let weight = Weight { count: count.ticks, value: count.weight };
+        let objects = if event.allocates() { count.estimate } else { Estimate::default() };
+        let weight = Weight { count: count.ticks, value: count.weight, objects };
         let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
         for (second, weight) in long_waits::parts(weight, seconds) {
             self.part(window).profile.add_in(second, node, labels, event, weight);

@@ -63,7 +63,7 @@ mod tests {
         for (second, name, lost) in [(0, "early", 2), (1, "both", 0), (0, "late for its second", 1)] {
             let stack = part.profile.intern_stack(&[Arc::new(Frame::named(Kind::Native, name))]);
             let labels = part.profile.intern_labels(&Labels::default());
-            let weight = Weight { count: 5, value: 50 };
+            let weight = Weight { count: 5, value: 50, ..Weight::default() };
             part.profile.add_in(second, stack, labels, Event::Cpu, weight);
             fresh.note(Sample { leaf: stack, labels, event: Event::Cpu, second, weight });
             let tally = part.tally.of(Event::Cpu);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::capture::abi::Waited;
 use crate::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
-use crate::sample::{Count, ThreadState};
+use crate::sample::{Count, Estimate, ThreadState};
 use crate::waits::{LockView, WaitView};
 
 #[derive(Clone, Debug, Default)]
@@ -36,21 +36,20 @@ struct LockPlace {
 #[derive(Clone, Copy, Debug, Default)]
 struct WaitSum {
     samples: u64,
-    waits: f64,
+    waits: Estimate,
     longest_ns: u64,
 }
 
 impl WaitSum {
     fn add(&mut self, count: Count) {
         self.samples += count.ticks;
-        self.waits += count.waits;
+        self.waits += count.estimate;
         self.longest_ns = self.longest_ns.max(count.longest_ns);
     }
 
     /// The estimated number of waits; at least one, because a sample is one of a wait.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a sum of numbers that are not negative
     fn waits(self) -> u64 {
-        (self.waits.round() as u64).max(1)
+        self.waits.rounded().max(1)
     }
 }
 

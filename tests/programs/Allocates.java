@@ -4,7 +4,7 @@ import java.lang.management.ManagementFactory;
 
 /**
  * Allocates objects of one class in each of four methods, in rounds, and prints how many bytes each of them allocated, as
- * the JVM counts them. The measured rounds begin with the first byte of standard input.
+ * the JVM counts them, and how many objects. The measured rounds begin with the first byte of standard input.
  */
 public final class Allocates {
     private static final int ROUNDS = 8;
@@ -15,6 +15,7 @@ public final class Allocates {
 
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     private static final long[] BYTES = new long[4];
+    private static final long[] OBJECTS = new long[4];
 
     static final class Node {
         long value;
@@ -24,47 +25,52 @@ public final class Allocates {
 
     private Allocates() {}
 
-    static void ints() {
-        for (int i = 0; i < 16 * MIB / 4112; i++) {
+    static int ints() {
+        int count = 16 * MIB / 4112;
+        for (int i = 0; i < count; i++) {
             sink = new int[1024];
         }
+        return count;
     }
 
-    static void bytes() {
-        for (int i = 0; i < 32 * MIB / 100_016; i++) {
+    static int bytes() {
+        int count = 32 * MIB / 100_016;
+        for (int i = 0; i < count; i++) {
             sink = new byte[100_000];
         }
+        return count;
     }
 
-    static void nodes() {
-        for (int i = 0; i < 8 * MIB / 32; i++) {
+    static int nodes() {
+        int count = 8 * MIB / 32;
+        for (int i = 0; i < count; i++) {
             sink = new Node();
         }
+        return count;
     }
 
     /** Larger than any TLAB. */
-    static void longs() {
-        for (int i = 0; i < 8; i++) {
+    static int longs() {
+        int count = 8;
+        for (int i = 0; i < count; i++) {
             sink = new long[MIB];
         }
+        return count;
     }
 
     static void round() {
         long id = Thread.currentThread().getId();
         long begin = THREADS.getThreadAllocatedBytes(id);
-        ints();
-        begin = note(0, id, begin);
-        bytes();
-        begin = note(1, id, begin);
-        nodes();
-        begin = note(2, id, begin);
-        longs();
-        note(3, id, begin);
+        begin = note(0, ints(), id, begin);
+        begin = note(1, bytes(), id, begin);
+        begin = note(2, nodes(), id, begin);
+        note(3, longs(), id, begin);
     }
 
-    private static long note(int method, long id, long begin) {
+    private static long note(int method, int objects, long id, long begin) {
         long end = THREADS.getThreadAllocatedBytes(id);
         BYTES[method] += end - begin;
+        OBJECTS[method] += objects;
         return end;
     }
 
@@ -77,10 +83,17 @@ public final class Allocates {
             return;
         }
         java.util.Arrays.fill(BYTES, 0);
+        java.util.Arrays.fill(OBJECTS, 0);
         for (int i = 0; i < ROUNDS; i++) {
             round();
         }
-        Target.say("allocated " + BYTES[0] + " " + BYTES[1] + " " + BYTES[2] + " " + BYTES[3]);
+        StringBuilder line = new StringBuilder("allocated");
+        for (long[] numbers : new long[][] {BYTES, OBJECTS}) {
+            for (long number : numbers) {
+                line.append(' ').append(number);
+            }
+        }
+        Target.say(line.toString());
         // Until the test ends it.
         while (System.in.read() >= 0) {
             continue;

@@ -195,7 +195,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
             let text = self.profile.intern_string(&folded::reason(reason));
             let frame = self.frame(text, Kind::Marker);
             let stack = self.profile.intern_stack_frames(thread, std::iter::once(frame));
-            self.add(view.event(), thread, 0, stack, Weight { count: *lost, value: 0 });
+            self.add(view.event(), thread, 0, stack, Weight { count: *lost, ..Weight::default() });
         }
     }
 

@@ -227,7 +227,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
                 state = self.names.text(labels.state.name());
                 reason = self.names.text(&self.wait_reason(row.leaf));
             }
-            let Weight { count, value } = row.weight;
+            let Weight { count, value, .. } = row.weight;
             let end = self.second + part_of(self.spread, before + count, all);
             for of_row in 0..count {
                 let each = value / count;

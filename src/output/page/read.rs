@@ -202,7 +202,7 @@ impl PageReader<'_> {
                 column = column.checked_add(step).context("a column of the page is out of range")?;
                 let second = self.second(column)?;
                 let count = *at(&samples.count, next, "row")?;
-                let weight = Weight { count, value: count.saturating_mul(each) };
+                let weight = Weight { count, value: count.saturating_mul(each), ..Weight::default() };
                 let sum = sums.entry(event).or_default();
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 self.profile.add_in(second, leaf, labels, event, weight);

@@ -38,7 +38,7 @@ fn every_sample_is_in_the_document_in_its_second() {
     for seed in 0..8 {
         let mut profile = arbitrary::profile(seed, seed % 2 == 0);
         for (at, sample) in profile.samples().into_iter().enumerate() {
-            let weight = Weight { count: 3, value: 0 };
+            let weight = Weight { count: 3, ..Weight::default() };
             profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
         }
         let document = document(&page(&profile));
@@ -157,7 +157,7 @@ fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
     for seed in 0..8 {
         let mut profile = arbitrary::profile(seed, seed % 2 == 0);
         for (at, sample) in profile.samples().into_iter().enumerate() {
-            let weight = Weight { count: 3, value: 0 };
+            let weight = Weight { count: 3, ..Weight::default() };
             profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
         }
         let wait = profile.of_event(Event::Wait).total().count;

@@ -7,6 +7,8 @@ use crate::sample::Event;
 pub(super) enum ValueColumn {
     /// Number of samples of the event.
     Samples,
+    /// The number of allocated objects that the samples stand for.
+    Objects,
     /// The amount that the samples stand for.
     Value,
 }
@@ -15,12 +17,14 @@ impl ValueColumn {
     /// The end of the type of [`Samples`](ValueColumn::Samples) of all events but `cpu`.
     pub(super) const OF_EVENT: &str = " samples";
 
-    /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`, and for the bytes of `alloc`
-    /// and `native-alloc` `alloc_space/bytes`, as in Go's profiler, and `native_alloc_space/bytes`.
+    /// Type and unit in the file: for the `cpu` event `samples/count` and `cpu/nanoseconds`. `alloc` has
+    /// `alloc_objects/count` and `alloc_space/bytes`, as Go's profiler, and `native-alloc` the same with `native_`.
     pub(super) fn name(self, event: Event) -> (String, &'static str) {
         match (self, event) {
             (ValueColumn::Samples, Event::Cpu) => ("samples".to_owned(), "count"),
             (ValueColumn::Samples, _) => (format!("{}{}", event.name(), Self::OF_EVENT), "count"),
+            (ValueColumn::Objects, Event::NativeAlloc) => ("native_alloc_objects".to_owned(), "count"),
+            (ValueColumn::Objects, _) => ("alloc_objects".to_owned(), "count"),
             (ValueColumn::Value, Event::Alloc) => ("alloc_space".to_owned(), "bytes"),
             (ValueColumn::Value, Event::NativeAlloc) => ("native_alloc_space".to_owned(), "bytes"),
             (ValueColumn::Value, _) => (event.name().to_owned(), event.unit().name()),

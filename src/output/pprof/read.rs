@@ -21,7 +21,7 @@ use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::samples::{TimeSpan, Weight};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::unit::Unit;
-use crate::sample::{Event, SpanContext, ThreadState};
+use crate::sample::{Estimate, Event, SpanContext, ThreadState};
 
 /// Limit on the unpacked size of a file in bytes: a small file can be made to unpack to any size.
 const MAX_BYTES: u64 = 512 << 20;
@@ -68,6 +68,8 @@ struct EventColumns {
     grain: u64,
     /// The amount that the samples stand for.
     stands_for: Option<usize>,
+    /// The number of allocated objects.
+    objects: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
@@ -89,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Finds the columns of each event. Of our files: `NAME samples` and `NAME`. `samples/count` and the time are the
+    /// Finds the columns of each event. Of our files: `NAME samples`, `NAME`, and objects of events that allocate. `samples/count` and the time are the
     /// event `cpu`, in files of other writers too. Each other column is an event of its own.
     fn find_columns(&self) -> anyhow::Result<Vec<EventColumns>> {
         let mut types = Vec::new();
@@ -110,8 +112,11 @@ impl<'a> Reader<'a> {
                 None => known,
             };
             if let Some(event) = event {
-                columns.push(EventColumns { event, samples, grain: 1, stands_for });
-                used.extend(stands_for.into_iter().chain([samples]));
+                let objects = event.allocates().then(|| ValueColumn::Objects.name(event));
+                let objects =
+                    objects.and_then(|(kind, unit)| types.iter().position(|of| *of == (&*kind, unit)));
+                columns.push(EventColumns { event, samples, grain: 1, stands_for, objects });
+                used.extend(stands_for.into_iter().chain(objects).chain([samples]));
             }
         }
         if let Some(cpu) = self.cpu_columns(&types, &used) {
@@ -121,7 +126,7 @@ impl<'a> Reader<'a> {
         for (at, (kind, unit)) in types.iter().enumerate().filter(|(at, _)| !used.contains(at)) {
             let event =
                 Event::stored(kind, Unit::named(unit)).context("the file has too many sample types")?;
-            columns.push(EventColumns { event, samples: at, grain: 1, stands_for: Some(at) });
+            columns.push(EventColumns { event, samples: at, grain: 1, stands_for: Some(at), objects: None });
         }
         let mut events = BTreeSet::new();
         columns.retain(|of| events.insert(of.event));
@@ -140,7 +145,13 @@ impl<'a> Reader<'a> {
         let ns = own.or_else(|| if samples.is_some() { time() } else { None });
         let period = u64::try_from(self.file.period).unwrap_or(0);
         let grain = if samples.is_none() { period.max(1) } else { 1 };
-        Some(EventColumns { event: Event::Cpu, samples: samples.or(ns)?, grain, stands_for: ns })
+        Some(EventColumns {
+            event: Event::Cpu,
+            samples: samples.or(ns)?,
+            grain,
+            stands_for: ns,
+            objects: None,
+        })
     }
 
     fn text(&self, at: i64) -> anyhow::Result<&Arc<str>> {
@@ -165,9 +176,11 @@ impl<'a> Reader<'a> {
             };
             let (node, labels) = (profile.intern_stack(&stack), self.labels(&sample.label)?);
             let labels = profile.intern_labels(&labels);
-            for &EventColumns { event, samples, grain, stands_for } in &self.columns {
+            for &EventColumns { event, samples, grain, stands_for, objects } in &self.columns {
                 let count = value(samples)?.div_ceil(grain);
-                let weight = Weight { count, value: stands_for.map_or(Ok(0), value)? };
+                let amount = stands_for.map_or(Ok(0), value)?;
+                let objects = Estimate::whole(objects.map_or(Ok(0), value)?);
+                let weight = Weight { count, value: amount, objects };
                 let sum = sums.entry(event).or_default();
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
@@ -414,6 +427,9 @@ mod tests {
     fn bytes_of_allocations_have_the_name_of_gos_profiler() {
         let own = file(&[(11, 4), (6, 7)], &[&[2, 1 << 20]]);
         assert_eq!(events(&own), [("alloc", "bytes", 2, 1 << 20)]);
+        let with_objects = file(&[(11, 4), (5, 4), (6, 7)], &[&[2, 300, 1 << 20], &[1, 41, 1 << 19]]);
+        assert_eq!(events(&with_objects), [("alloc", "bytes", 3, 3 << 19)]);
+        assert_eq!(with_objects.of_event(Event::Alloc).total().objects, Estimate::whole(341));
     }
 
     /// Files of newer versions may have further comments.

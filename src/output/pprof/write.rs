@@ -22,11 +22,12 @@ use crate::profile::frames::FrameId;
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::pauses::{JvmPauses, PauseTotals};
 use crate::profile::resource::ResourceAttribute;
+use crate::profile::samples::Weight;
 use crate::profile::trie::{NodeId, Trie};
 use crate::profile::view::pauses_of_views;
 use crate::profile::{Accounts, Kind, Labels, Module, ProfileView};
 use crate::sample::unit::Unit;
-use crate::sample::{Event, SpanContext, ThreadState};
+use crate::sample::{Estimate, Event, SpanContext, ThreadState};
 
 /// Writes events of a profile; each event has its own columns in the samples' values.
 ///
@@ -37,6 +38,7 @@ pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<(
     let mut writer = PprofWriter::new(first, columns(views), out);
     for view in views {
         writer.view = view;
+        writer.objects = Estimate::default();
         writer.samples()?;
         writer.lost()?;
     }
@@ -45,12 +47,18 @@ pub fn write(views: &[ProfileView<'_>], out: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// The columns of the samples' values: for each event the number of samples and the amount that they stand for.
+/// The columns of the samples' values: for each event the number of samples, that of objects if it allocates, and the amount
+/// that the samples stand for.
 fn columns(views: &[ProfileView<'_>]) -> Vec<(Event, ValueColumn)> {
     let of = |view: &ProfileView<'_>| {
         let has_value = view.total().value > 0 || view.accounts().period_ns > 0 || view.accounts().one_in > 0;
         let value = has_value.then_some((view.event(), ValueColumn::Value));
-        [Some((view.event(), ValueColumn::Samples)), value].into_iter().flatten()
+        let Weight { count, objects, .. } = view.total();
+        // A profile that was read from another format has samples and no numbers of objects.
+        let has_objects = objects > Estimate::default() || count == 0 && value.is_some();
+        let objects =
+            (view.event().allocates() && has_objects).then_some((view.event(), ValueColumn::Objects));
+        [Some((view.event(), ValueColumn::Samples)), objects, value].into_iter().flatten()
     };
     views.iter().flat_map(of).collect()
 }
@@ -58,6 +66,8 @@ fn columns(views: &[ProfileView<'_>]) -> Vec<(Event, ValueColumn)> {
 struct PprofWriter<'a, W: Write> {
     view: &'a ProfileView<'a>,
     columns: Vec<(Event, ValueColumn)>,
+    /// The objects of the samples of the current event so far: their sum is rounded, and not each number.
+    objects: Estimate,
     out: GzEncoder<W>,
     buffer: Vec<u8>,
     strings: ProtoStrings,
@@ -74,6 +84,7 @@ impl<'a, W: Write> PprofWriter<'a, W> {
         PprofWriter {
             view,
             columns,
+            objects: Estimate::default(),
             out: GzEncoder::new(out, Compression::fast()),
             buffer: Vec::new(),
             strings: ProtoStrings::default(),
@@ -94,13 +105,17 @@ impl<'a, W: Write> PprofWriter<'a, W> {
     }
 
     /// The values of a sample of the current event.
-    fn value(&self, count: u64, value: u64) -> Vec<i64> {
+    fn values(&mut self, weight: Weight) -> Vec<i64> {
         let signed = |n| i64::try_from(n).unwrap_or(i64::MAX);
         let event = self.view.event();
+        let before = self.objects.rounded();
+        self.objects += weight.objects;
+        let objects = self.objects.rounded() - before;
         let of = |(of, column): &(Event, ValueColumn)| match column {
             _ if *of != event => 0,
-            ValueColumn::Samples => signed(count),
-            ValueColumn::Value => signed(value),
+            ValueColumn::Samples => signed(weight.count),
+            ValueColumn::Objects => signed(objects),
+            ValueColumn::Value => signed(weight.value),
         };
         self.columns.iter().map(of).collect()
     }
@@ -128,7 +143,7 @@ impl<'a, W: Write> PprofWriter<'a, W> {
                 Some(label) => label.clone(),
                 None => self.label(sample.labels),
             };
-            let value = self.value(sample.weight.count, sample.weight.value);
+            let value = self.values(sample.weight);
             let sample = vec![ProtoSample { location_id, value, label }];
             self.put(&proto::ProtoProfile { sample, ..Default::default() })?;
         }
@@ -140,7 +155,9 @@ impl<'a, W: Write> PprofWriter<'a, W> {
         let each = accounts.of_sample();
         for (reason, n) in &accounts.lost {
             let location_id = vec![self.marker(&folded::reason(reason)), self.marker(name::LOST)];
-            let value = self.value(*n, n.saturating_mul(each));
+            // How many objects they stood for is not known.
+            let lost = Weight { count: *n, value: n.saturating_mul(each), ..Weight::default() };
+            let value = self.values(lost);
             let sample = vec![ProtoSample { location_id, value, label: Vec::new() }];
             self.put(&proto::ProtoProfile { sample, ..Default::default() })?;
         }

@@ -31,15 +31,17 @@ pub(super) fn allocations(of: &EventReport, profile: &ProfileView<'_>, detail: D
         [
             percent(row.bytes, all),
             bytes(row.bytes),
+            thousands(row.objects),
             thousands(row.samples),
             name::of_object(&class).to_owned(),
         ]
     });
-    let rows: Vec<[String; 4]> = rows.collect();
+    let rows: Vec<[String; 5]> = rows.collect();
     if !rows.is_empty() {
         let columns = [
             ColumnAlignment::Right("share"),
             ColumnAlignment::Right("sampled"),
+            ColumnAlignment::Right("objects"),
             ColumnAlignment::Right("samples"),
             ColumnAlignment::Rest("class"),
         ];
@@ -55,6 +57,7 @@ mod tests {
     use super::*;
     use crate::profile::samples::Weight;
     use crate::profile::{Frame, Kind, Labels, Profile};
+    use crate::sample::Estimate;
 
     #[test]
     fn the_section_has_all_bytes_and_the_classes() {
@@ -63,7 +66,9 @@ mod tests {
         for (class, samples) in [("[new: int[]]", 3), ("[new: a.B]", 1)] {
             let frames = [Frame::named(Kind::Java, "a.B.c"), Frame::named(Kind::Object, class)].map(Arc::new);
             let stack = profile.intern_stack(&frames);
-            profile.add_in(0, stack, labels, Event::Alloc, Weight { count: samples, value: samples << 20 });
+            let weight =
+                Weight { count: samples, value: samples << 20, objects: Estimate::whole(samples << 10) };
+            profile.add_in(0, stack, labels, Event::Alloc, weight);
         }
         let allocated = Some(AllocatedBytes {
             profiled: 5 << 20,
@@ -78,8 +83,8 @@ mod tests {
         };
         let section = text(&of);
         assert!(section.starts_with("Allocated             5.0 MiB, and 1 KiB not asked for (other JVMs with the same libjvm.so, or -I and -X)\n"), "{section}");
-        assert!(section.contains("75.0 %  3.0 MiB        3  int[]\n"), "{section}");
-        assert!(section.ends_with("25.0 %  1.0 MiB        1  a.B"), "{section}");
+        assert!(section.contains("75.0 %  3.0 MiB    3,072        3  int[]\n"), "{section}");
+        assert!(section.ends_with("25.0 %  1.0 MiB    1,024        1  a.B"), "{section}");
         let native = text(&EventReport { event: Event::NativeAlloc, ..of });
         assert!(
             native.starts_with("Allocated             5.0 MiB in 12,345 calls, and 1 KiB not asked for\n"),

@@ -39,6 +39,12 @@ struct ReportTables {
     containers: Vec<ContainerTicks>,
     processes: Vec<ReportProcess>,
     functions: Vec<ReportFunction>,
+    /// How many allocated objects the samples stand for, estimated; only of events that allocate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<u64>,
+    /// Classes of allocated objects; only of `alloc`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    classes: Vec<ReportClass>,
     stripped: Vec<Stripped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines: Option<Vec<ReportLine>>,
@@ -66,6 +72,15 @@ struct ReportFunction {
     #[serde(rename = "self")]
     itself: u64,
     total: u64,
+}
+
+#[derive(Serialize)]
+struct ReportClass {
+    name: String,
+    samples: u64,
+    bytes: u64,
+    /// Estimated.
+    objects: u64,
 }
 
 #[derive(Serialize)]
@@ -126,6 +141,12 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> ReportTables {
         let (name, kind) = named(row.symbol);
         ReportFunction { name, kind, inlined: row.inlined, itself: row.itself, total: row.total }
     });
+    let classes = profile.object_classes().into_iter().map(|row| ReportClass {
+        name: name::of_object(&named(row.symbol).0).to_owned(),
+        samples: row.samples,
+        bytes: row.bytes,
+        objects: row.objects,
+    });
     let stripped = profile.stripped().into_iter().map(|row| Stripped {
         path: row.path.to_string(),
         advice: row.advice,
@@ -151,6 +172,8 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> ReportTables {
         containers: containers.collect(),
         processes: processes.collect(),
         functions: functions.collect(),
+        objects: profile.event().allocates().then(|| profile.total().objects.rounded()),
+        classes: classes.collect(),
         stripped: stripped.collect(),
         lines: lines.then(table),
     }

@@ -3,7 +3,9 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::capture::AllocationArguments::{self, ClassBytes, ClassObjectBytes};
+use crate::capture::AllocationArguments::{
+    self, ClassBytes, ClassObjectBytes, ClassObjectTlabBytes, ClassTlabBytes,
+};
 use crate::symbolize::{NoProbeSite, ProbedFile};
 
 /// A function by its mangled name.
@@ -22,21 +24,24 @@ const IN_NEW_TLAB: [TracerFunction; 5] = [
     // From JDK 17 on.
     function(
         "_ZN11AllocTracer27send_allocation_in_new_tlabEP5KlassPP12HeapWordImplmmP10JavaThread",
-        ClassObjectBytes,
+        ClassObjectTlabBytes,
     ),
     function(
         "_ZN11AllocTracer27send_allocation_in_new_tlabEP5KlassPP12HeapWordImplmmP6Thread",
-        ClassObjectBytes,
+        ClassObjectTlabBytes,
     ),
     // JDK 11.
-    function("_ZN11AllocTracer27send_allocation_in_new_tlabEP5KlassP8HeapWordmmP6Thread", ClassObjectBytes),
+    function(
+        "_ZN11AllocTracer27send_allocation_in_new_tlabEP5KlassP8HeapWordmmP6Thread",
+        ClassObjectTlabBytes,
+    ),
     // JDK 8 from update 262 on.
     function(
         "_ZN11AllocTracer33send_allocation_in_new_tlab_eventE11KlassHandleP8HeapWordmmP6Thread",
-        ClassObjectBytes,
+        ClassObjectTlabBytes,
     ),
     // JDK 8 before, and JDK 9. A KlassHandle has one field, the class.
-    function("_ZN11AllocTracer33send_allocation_in_new_tlab_eventE11KlassHandlemm", ClassBytes),
+    function("_ZN11AllocTracer33send_allocation_in_new_tlab_eventE11KlassHandlemm", ClassTlabBytes),
 ];
 
 /// Called for an object that is allocated outside of TLABs. The same versions in the same order.
@@ -92,9 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_functions_of_a_version_have_the_same_arguments() {
+    fn the_function_for_new_tlabs_has_one_size_more() {
         for (in_new, outside) in IN_NEW_TLAB.iter().zip(&OUTSIDE_TLAB) {
-            assert_eq!(in_new.arguments, outside.arguments);
+            let with_tlab = match outside.arguments {
+                ClassObjectBytes => ClassObjectTlabBytes,
+                ClassBytes => ClassTlabBytes,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(in_new.arguments, with_tlab);
+            assert_eq!(outside.symbol.contains("HeapWord"), outside.arguments == ClassObjectBytes);
             // The function for new TLABs has a size more, and another name of another length.
             let as_outside = in_new
                 .symbol
