@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import bystander, convert, difference, filter, hiccup, jdks, live, lock_times, native, page, paired, pointers, programs, real_waits, rivals, scaling, sinks, soak, tables, timeline, waits
+from . import allocations, bystander, convert, difference, filter, hiccup, jdks, live, lock_times, native, page, paired, pointers, programs, real_waits, rivals, scaling, sinks, soak, tables, timeline, waits
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -23,12 +23,12 @@ PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "
 # Parts that only `--part` selects, because they take long: the daemon's cost in minutes and hours, what a filter saves,
 # ten JVMs with and without frame pointers, what other profilers cost, what a node pushes, what waiting time costs.
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
-LIVE, DIFF, PAGE = "live", "diff", "page"
+LIVE, DIFF, PAGE, ALLOCATIONS = "live", "diff", "page", "allocations"
 DAEMON = [SOAK, LIVE, "bystander", "filter", SINKS, "timeline"]
 WAITS, REAL_WAITS, LOCK_TIMES = "waits", "real-waits", "lock-times"
-ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, REAL_WAITS, LOCK_TIMES, DIFF, PAGE]
+ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, REAL_WAITS, LOCK_TIMES, DIFF, PAGE, ALLOCATIONS]
 # Parts that profile a running Java program.
-OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED}
+OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED, ALLOCATIONS}
 # What the comparison with async-profiler needs to prove anything: samples, and a program that is large enough.
 SAMPLES, COMPILED, DEEP = 25_000, 12_000, 500
 # Stop reasons that are errors and not a property of the code, by their labels in the report.
@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
-    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, and of each side of diff [3]")
+    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, of the allocations, and of each side of diff [3]")
     parser.add_argument("--before", metavar="BINARY", help="with --part paired or sinks: what is compared with")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak, and twice of the part live [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the parts soak and live [20]")
@@ -162,6 +162,8 @@ class Bench:
                 rivals.measure(self, jvm, rate)
             if SCALING in self.parts:
                 scaling.measure(self, jvm)
+            if ALLOCATIONS in self.parts:
+                allocations.measure(self, jvm)
             if PAIRED in self.parts:
                 jvm.wait_until_warm(WARM_UP_SECONDS)
                 paired.measure(self, jvm, self.args.before)

@@ -38,21 +38,11 @@ class Rivals:
     def turn(self, name):
         begin, listener = time.monotonic(), self.jvm.cpu_seconds("Attach Listener")
         stop = {NONE: self.none, OURS: self.ours, ASYNC: self.async_profiler, JFR: self.jfr, DWARF: self.dwarf}[name]()
-        rounds = self.rounds()
+        rounds = rounds_of(self.jvm, self.bench.args.seconds)
         own, file = stop()
         wall = time.monotonic() - begin
         own += self.jvm.cpu_seconds("Attach Listener") - listener
         return Turn(rounds, own / wall, file.stat().st_size if file else 0)
-
-    def rounds(self):
-        """Wall and CPU time of the rounds that begin from now on, for at least the given seconds."""
-        first = count = len(self.jvm.wait_for(ROUND, 0, 0)) + 1
-        self.jvm.wait_for(ROUND, first, PATIENCE_S)
-        end = time.monotonic() + self.bench.args.seconds
-        while count == first or time.monotonic() < end:
-            count += 1
-            found = self.jvm.wait_for(ROUND, count, PATIENCE_S)
-        return [(float(one[1]), float(one[2])) for one in found[first:]]
 
     # Each method starts a profiler and returns a function that stops it and returns its own CPU time and its output
     # file.
@@ -121,6 +111,17 @@ def measure(bench, jvm, rate):
         figures.say("  own CPU beside the program, of one core (%)", 100 * statistics.median(one.own for one in costs[name]))
         figures.say("  written", statistics.median(one.wrote for one in costs[name]) / 2**20, "MiB")
     agreement(figures, rivals.selves)
+
+
+def rounds_of(jvm, seconds):
+    """Wall and CPU time of the rounds that begin from now on, for at least these seconds."""
+    first = count = len(jvm.wait_for(ROUND, 0, 0)) + 1
+    jvm.wait_for(ROUND, first, PATIENCE_S)
+    end = time.monotonic() + seconds
+    while count == first or time.monotonic() < end:
+        count += 1
+        found = jvm.wait_for(ROUND, count, PATIENCE_S)
+    return [(float(one[1]), float(one[2])) for one in found[first:]]
 
 
 def between(one, other, place):

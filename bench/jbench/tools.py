@@ -142,7 +142,8 @@ class JbpfProf:
     def start(self, name, rate, *target, seconds=None, stop_after=None, steady_after=None, formats=("folded", "svg", "pb.gz")):
         outputs = [f"--output={self.directory / f'{name}.{f}'}" for f in formats]
         duration = [f"--duration={seconds}"] if seconds else []
-        command = [self.binary, "-F", str(rate), *self.options, *target, *duration, "--report=json", *outputs]
+        clock = ["-F", str(rate)] if rate else []
+        command = [self.binary, *clock, *self.options, *target, *duration, "--report=json", *outputs]
         self.folded = self.directory / f"{name}.folded"
         return Finished(command, self.directory, stop_after, steady_after)
 
@@ -167,9 +168,13 @@ class AsyncProfiler:
         """Samples all threads, running or not, each of them every `us` microseconds."""
         self.jvm.load(self.library, f"start,event=wall,cstack=vmx,interval={us}us")
 
-    def stop(self, name):
+    def start_alloc(self, interval):
+        """Samples allocations, one in so many bytes."""
+        self.jvm.load(self.library, f"start,event=alloc,cstack=no,alloc={interval}")
+
+    def stop(self, name, *options):
         file = self.directory / f"{name}.ap.folded"
-        self.jvm.load(self.library, f"stop,collapsed,ann,file={file}")
+        self.jvm.load(self.library, ",".join(["stop", "collapsed", "ann", *options, f"file={file}"]))
         return Stacks.read(file, process_frame=False)
 
 
