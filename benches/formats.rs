@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use jbpf_prof::output::{self, Look, OutputTarget};
+use jbpf_prof::output::{self, OutputTarget, PictureOptions};
 use jbpf_prof::profile::{Accounts, Labels, Profile};
 use jbpf_prof::sample::Event;
 use walk::Walk;
@@ -62,8 +62,9 @@ fn main() {
     let write = |name: &str| {
         let path = directory.path().join(name);
         let target = OutputTarget::parse(&path, None).unwrap();
-        let ((), took) =
-            timed(name, || drop(output::write(&profile.views(), &target, &Look::default()).unwrap()));
+        let ((), took) = timed(name, || {
+            drop(output::write(&profile.views(), &target, &PictureOptions::default()).unwrap());
+        });
         println!("             {} KiB", std::fs::metadata(&path).unwrap().len() / 1024);
         took
     };

@@ -9,7 +9,7 @@ mod walk;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use jbpf_prof::output::{self, Look, OutputTarget};
+use jbpf_prof::output::{self, OutputTarget, PictureOptions};
 use jbpf_prof::profile::samples::Weight;
 use jbpf_prof::profile::{Labels, Profile};
 use jbpf_prof::sample::Event;
@@ -102,7 +102,7 @@ fn measure(home: &Path, name: &str, profile: &Profile) -> u64 {
     let file = home.join(format!("{name}.html"));
     let began = Instant::now();
     let target = OutputTarget::parse(&file, None).unwrap();
-    output::write(&profile.views(), &target, &Look::default()).unwrap();
+    output::write(&profile.views(), &target, &PictureOptions::default()).unwrap();
     let written = began.elapsed().as_millis();
     let size = std::fs::metadata(&file).unwrap().len();
     println!(

@@ -46,7 +46,7 @@ enum jp_loss {
  *   no_blob     the pc lies in a JVM's code heap, but not in code that is in use
  *   no_frame    code of a JVM without the frame that such code has: the frame was being built, changed or removed
  *   uretprobe   a uretprobe replaced the return address, and the kernel's list does not have the true one
- *   unfinished  the thread waits still: the record has its registers (struct jp_waiting) in place of user words, and
+ *   unfinished  the thread is still waiting: the record has its registers (struct jp_waiting) in place of user words, and
  *               the loader unwinds the user stack
  */
 #define JP_ENDS(X) X(root) X(depth) X(bad_read) X(not_up) X(bad_pc) X(no_user) X(no_table) X(no_rule) X(no_blob) X(no_frame) X(uretprobe) X(unfinished)
@@ -440,7 +440,7 @@ struct jp_record {
 	__u64 object_class; /* of an allocation: the object's class, an address in the JVM; in the hash of the stack, too */
 };
 
-/* A thread that waits still, with JP_END_unfinished: where the loader begins to unwind its user stack. */
+/* A thread that is still waiting, with JP_END_unfinished: where the loader begins to unwind its user stack. */
 struct jp_waiting {
 	__u64 ip;       /* the registers with which the thread left user mode */
 	__u64 sp;
@@ -448,17 +448,17 @@ struct jp_waiting {
 	__u64 ax;       /* see struct regs */
 	__u64 bx;
 	__u64 r13;
-	__u64 switches; /* how often the thread has lost its CPU so far: an unchanged number proves that it waits still */
+	__u64 switches; /* how often the thread has lost its CPU so far: an unchanged number proves that it is still waiting */
 	__u32 tid;
 	__u32 own_tid;  /* in its own pid namespace */
 	__u64 i386;     /* 1: the thread ran 32-bit code */
 };
 
 /* Kernel addresses at which process 0 waits for work; 0: free entry. */
-#define JP_WAITS 8
+#define JP_IDLE_ADDRESSES 8
 
-struct jp_waits {
-	__u64 ip[JP_WAITS];
+struct jp_idle_addresses {
+	__u64 ip[JP_IDLE_ADDRESSES];
 };
 
 /* Times of `wait`, which the loader writes. CLOCK_MONOTONIC, ns. */
@@ -487,7 +487,7 @@ struct jp_allocated {
 struct jp_counters {
 	__u64 ticks;
 	__u64 filtered;
-	__u64 idle; /* process 0, at an address in jp_waits */
+	__u64 idle; /* process 0, at an address in jp_idle_addresses */
 	__u64 lost[JP_LOSS_COUNT];
 };
 

@@ -20,19 +20,19 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct jp_waits);
-} waits SEC(".maps");
+	__type(value, struct jp_idle_addresses);
+} idle_addresses SEC(".maps");
 
 /* Whether process 0 waits for work at `ip`. */
-static __always_inline bool is_wait(__u64 ip)
+static __always_inline bool is_idle_address(__u64 ip)
 {
 	__u32 zero = 0;
-	struct jp_waits *known = bpf_map_lookup_elem(&waits, &zero);
+	struct jp_idle_addresses *known = bpf_map_lookup_elem(&idle_addresses, &zero);
 
 	if (!known)
 		return false;
 	#pragma clang loop unroll(full)
-	for (int i = 0; i < JP_WAITS; i++)
+	for (int i = 0; i < JP_IDLE_ADDRESSES; i++)
 		if (known->ip[i] == ip)
 			return true;
 	return false;

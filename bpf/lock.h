@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * The Java lock for which a thread waited: its class, and the thread that had it. The program reads the lock in the thread
- * itself, which is still in the system call of its wait; of a thread that waits still the loader reads it, from outside. Nothing that it reads is trusted: the loader
- * checks the class, and a wrong word costs a name.
+ * The Java lock for which a thread waited: the lock's class, and the thread that had the lock. When a wait ends, the
+ * program reads the lock in the waiting thread, which is still in its system call. While a wait lasts, the symbol worker
+ * reads the lock from outside (src/outside/). The values are not trusted: the loader checks the class, and a wrong value
+ * costs only a name.
  */
 #ifndef JP_LOCK_H
 #define JP_LOCK_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT
-/* The BPF programs: one for each event, and the iterator that the loader reads. */
+/* The BPF programs: one or more for each event, and the iterators over tasks that the loader runs. */
 #include "event_alloc.h"
 #include "event_native_alloc.h"
 #include "event_perf.h"

@@ -226,7 +226,7 @@ static __always_inline void note_context(struct scratch *s)
 }
 
 /* Whether to wake the loader so that it looks for new processes and mappings. */
-static __always_inline bool has_news(struct scratch *s, __u64 now)
+static __always_inline bool needs_wakeup(struct scratch *s, __u64 now)
 {
 	__u32 zero = 0;
 	__u64 *last = bpf_map_lookup_elem(&woken, &zero);
@@ -238,7 +238,7 @@ static __always_inline bool has_news(struct scratch *s, __u64 now)
 }
 
 /* Sends the stack to the loader; false if the ring is full. */
-static __always_inline bool announce(struct scratch *s, __u32 window)
+static __always_inline bool send_stack(struct scratch *s, __u32 window)
 {
 	struct jp_record *record = &s->record;
 	__u64 size = sizeof(*record) + sizeof(__u64) * s->n;
@@ -247,7 +247,7 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 	record->version = JP_ABI_VERSION;
 	record->window = window;
 	record->ktime = bpf_ktime_get_ns();
-	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || has_news(s, record->ktime))
+	if (bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) > config.ring_half || needs_wakeup(s, record->ktime))
 		flags = BPF_RB_FORCE_WAKEUP;
 	/*
 	 * VERIFIER(5.10): n was read from the map, so its bound must be stated again, of the register that is passed on.
@@ -261,8 +261,8 @@ static __always_inline bool announce(struct scratch *s, __u32 window)
 
 /*
  * Adds to a sum.
- * VERIFIER(5.10): the compiler makes another atomic operation of a constant 0, and 5.10 has none but this one. Noticed by:
- * vmtest's case `waits`.
+ * VERIFIER(5.10): the compiler makes another atomic operation of a constant 0, and 5.10 has none but this one. Noticed
+ * by: vmtest's case `waits`.
  */
 static __always_inline void add(__u64 *sum, __u64 n)
 {
@@ -286,7 +286,7 @@ static __always_inline void count(struct scratch *s, struct jp_counters *c, __u3
 	}
 	value = bpf_map_lookup_elem(map, &s->record.key);
 	if (!value) {
-		if (!announce(s, window)) {
+		if (!send_stack(s, window)) {
 			add(&c->lost[JP_LOSS_ring_full], one->count);
 			return;
 		}
@@ -360,7 +360,7 @@ static __always_inline bool begin_samples(struct taking *t, __u32 event, __u64 i
 		add(&t->c->filtered, n);
 		return false;
 	}
-	if (event == JP_EVENT_cpu && !(__u32)id && is_wait(ip)) {
+	if (event == JP_EVENT_cpu && !(__u32)id && is_idle_address(ip)) {
 		t->c->idle++;
 		return false;
 	}

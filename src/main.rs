@@ -12,7 +12,7 @@ use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
 use jbpf_prof::compare::{self, Comparison, ProfilePair};
 use jbpf_prof::failure::{Exit, Failure, code_of};
-use jbpf_prof::output::Look;
+use jbpf_prof::output::PictureOptions;
 use jbpf_prof::output::difference::Difference;
 use jbpf_prof::output::report::Detail;
 use jbpf_prof::profile::Profile;
@@ -210,7 +210,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     let (mut outcome, sampled) =
         session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
     outcome.filter(&config.include, &config.exclude, &config.waits, config.trace);
-    let look = Look { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
+    let look = PictureOptions { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
     if let Some(server) = &mut server
         && let Err(error) = server.end(&outcome.views(), &look)
     {
@@ -246,7 +246,7 @@ fn top(config: &cli::top::TopConfig) -> anyhow::Result<Exit> {
 }
 
 /// Writes the outputs of a run and its report.
-fn write(config: &RecordConfig, mut outcome: session::Outcome, look: &Look) -> anyhow::Result<()> {
+fn write(config: &RecordConfig, mut outcome: session::Outcome, look: &PictureOptions) -> anyhow::Result<()> {
     for target in &config.outputs {
         let began = std::time::Instant::now();
         let written = output::write(&outcome.views(), target, look)?;

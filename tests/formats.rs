@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jbpf_prof::limits::{Limit, LimitRow};
-use jbpf_prof::output::{self, Look, OutputTarget, report};
+use jbpf_prof::output::{self, OutputTarget, PictureOptions, report};
 use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::pauses::PauseTotals;
 use jbpf_prof::profile::report::{
@@ -345,8 +345,11 @@ fn the_report_follows_its_published_schema() {
 fn picture() {
     let directory = tempfile::tempdir().unwrap();
     for (name, look) in [
-        ("small.svg.txt", Look::default()),
-        ("small-reversed.svg.txt", Look { reverse: true, inverted: true, ..Look::default() }),
+        ("small.svg.txt", PictureOptions::default()),
+        (
+            "small-reversed.svg.txt",
+            PictureOptions { reverse: true, inverted: true, ..PictureOptions::default() },
+        ),
     ] {
         let path = directory.path().join("small.svg");
         let target = OutputTarget::parse(&path, None).unwrap();

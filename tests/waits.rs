@@ -262,8 +262,8 @@ fn a_wait_that_is_not_over_is_in_the_profile() {
     assert_eq!(whole, hung.total(), "{}", hung.top(5));
 }
 
-/// The stack of a thread that waits still comes from outside of the thread: all of it, if its memory can be read. The
-/// kernel does not wait for pages behind userfaultfd: the stack ends there, and says why.
+/// The stack of a thread that is still waiting comes from outside of the thread: all of it, if its memory can be read.
+/// The kernel does not wait for pages behind userfaultfd: the stack ends there, and says why.
 #[test]
 fn threads_that_hang_have_their_whole_stacks() {
     if !is_root() {

@@ -2,7 +2,7 @@
 //! samples.
 #![no_main]
 
-use jbpf_prof::output::{Look, page};
+use jbpf_prof::output::{PictureOptions, page};
 use jbpf_prof::profile::Profile;
 use jbpf_prof::sample::Event;
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ fn totals(profile: &Profile) -> Vec<(Event, u64, u64)> {
 fuzz_target!(|data: &[u8]| {
     let Ok(first) = page::read::document(data) else { return };
     assert!(first.check().is_ok());
-    let Ok(packed) = page::packed(&first.views(), &Look::default()) else {
+    let Ok(packed) = page::packed(&first.views(), &PictureOptions::default()) else {
         panic!("a profile is not written")
     };
     let Ok(second) = page::read::read(&mut &*packed) else { panic!("the own page is not read") };

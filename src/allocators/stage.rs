@@ -34,7 +34,7 @@ const MAX_LISTED: usize = 20;
 /// A process that has just begun is looked at again after this time, which doubles each time, until its libraries are
 /// linked.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LOOKS: u32 = 8;
+const MAX_INSPECTIONS: u32 = 8;
 /// Looking at processes may take one part in this many of all time in the long run.
 const PART: u32 = 10;
 const MOST_SAVED: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ const MOST_SAVED: Duration = Duration::from_secs(1);
 /// When to look at a process.
 #[derive(Clone, Copy, Debug)]
 struct NextInspection {
-    looks: u32,
+    inspections: u32,
     at: Instant,
 }
 
@@ -92,9 +92,9 @@ impl Stage for NativeAllocations {
         let now = Instant::now();
         let touched = world.processes.touched().iter().copied();
         let touched = touched.filter(|tgid| Some(*tgid) != self.launched);
-        self.due.extend(touched.map(|tgid| (tgid, NextInspection { looks: 0, at: now })));
+        self.due.extend(touched.map(|tgid| (tgid, NextInspection { inspections: 0, at: now })));
         while let Some(tgid) = self.next_due(now).filter(|_| !control.is_stopped()) {
-            self.look_once(world, tgid);
+            self.inspect_or_retry(world, tgid);
         }
     }
 
@@ -118,17 +118,17 @@ impl Stage for NativeAllocations {
                 }
             };
             if is_change {
-                self.due.insert(event.tgid, NextInspection { looks: 0, at });
+                self.due.insert(event.tgid, NextInspection { inspections: 0, at });
             }
         }
-        self.look_at_some(world);
+        self.inspect_due(world);
     }
 
     fn on_window(&mut self, world: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {
         let at = Instant::now();
         self.outside.retain(|tgid| !world.processes.has_ended(*tgid));
         let joined = self.outside.iter().copied().filter(|tgid| world.walks(*tgid));
-        self.due.extend(joined.map(|tgid| (tgid, NextInspection { looks: 0, at })));
+        self.due.extend(joined.map(|tgid| (tgid, NextInspection { inspections: 0, at })));
         for (tgid, process) in &mut self.processes {
             if !process.has_ended && world.processes.has_ended(*tgid) {
                 *process = ProbedProcess {
@@ -141,11 +141,11 @@ impl Stage for NativeAllocations {
         }
         self.processes
             .retain(|_, process| !process.has_ended || process.refused.is_some() || process.doubt.is_some());
-        self.look_at_some(world);
+        self.inspect_due(world);
     }
 
     fn on_tick(&mut self, world: &mut World) {
-        self.look_at_some(world);
+        self.inspect_due(world);
     }
 
     fn report(&mut self, _: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
@@ -215,7 +215,7 @@ impl NativeAllocations {
     fn note_lost(&mut self, at: Instant) {
         self.has_lost_events = true;
         let known = self.processes.keys().chain(&self.outside);
-        self.due.extend(known.map(|tgid| (*tgid, NextInspection { looks: 0, at })));
+        self.due.extend(known.map(|tgid| (*tgid, NextInspection { inspections: 0, at })));
     }
 
     fn next_due(&self, now: Instant) -> Option<u32> {
@@ -223,22 +223,22 @@ impl NativeAllocations {
     }
 
     /// Looks at the processes that changed, as long as the allowance permits.
-    fn look_at_some(&mut self, world: &mut World) {
+    fn inspect_due(&mut self, world: &mut World) {
         let begin = Instant::now();
         let allowed = self.allowance.now(begin);
         while let Some(tgid) = self.next_due(begin).filter(|_| begin.elapsed() < allowed) {
-            self.look_once(world, tgid);
+            self.inspect_or_retry(world, tgid);
         }
         self.allowance.spend(begin.elapsed());
     }
 
-    fn look_once(&mut self, world: &mut World, tgid: u32) {
-        let looks = self.due.remove(&tgid).map_or(0, |next| next.looks) + 1;
-        match self.look(world, tgid) {
+    fn inspect_or_retry(&mut self, world: &mut World, tgid: u32) {
+        let inspections = self.due.remove(&tgid).map_or(0, |next| next.inspections) + 1;
+        match self.inspect(world, tgid) {
             InspectionResult::Done => {}
-            InspectionResult::Later if looks < LOOKS => {
-                let at = Instant::now() + FIRST_PAUSE * (1 << (looks - 1));
-                self.due.insert(tgid, NextInspection { looks, at });
+            InspectionResult::Later if inspections < MAX_INSPECTIONS => {
+                let at = Instant::now() + FIRST_PAUSE * (1 << (inspections - 1));
+                self.due.insert(tgid, NextInspection { inspections, at });
             }
             InspectionResult::Later if !self.processes.contains_key(&tgid) => {
                 self.refuse(tgid, NoAllocator::NotReadable);
@@ -248,7 +248,7 @@ impl NativeAllocations {
         }
     }
 
-    fn look(&mut self, world: &mut World, tgid: u32) -> InspectionResult {
+    fn inspect(&mut self, world: &mut World, tgid: u32) -> InspectionResult {
         self.outside.remove(&tgid);
         let is_profiled = world.walks(tgid);
         if world.processes.has_ended(tgid) {
@@ -400,8 +400,8 @@ struct Functions {
     fds: BTreeMap<InodeTraits, Arc<OwnedFd>>,
     /// Why a file could not be read.
     unread: Option<NoAllocator>,
-    /// The same, of a file before the one with the first `malloc`: the process calls the functions of that file, if it has
-    /// them.
+    /// The same, of a file before the one with the first `malloc`: the process calls the functions of that file, if it
+    /// has them.
     unread_before: Option<NoAllocator>,
 }
 

@@ -48,7 +48,7 @@ pub struct Value {
     pub(super) longest: u64,
 }
 
-/// `struct jp_waiting`: a thread that waits still.
+/// `struct jp_waiting`: a thread that is still waiting.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable)]
 struct WaitingRecord {
@@ -115,7 +115,7 @@ pub struct Counters {
     pub lost: [u64; LOSSES.len()],
 }
 
-/// `struct jp_waits`: kernel addresses; 0 is a free entry.
+/// `struct jp_idle_addresses`: kernel addresses; 0 is a free entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct IdleAddresses(pub [u64; 8]);
@@ -389,7 +389,7 @@ mod tests {
             ("JP_WORD_LEAF", TAG_LEAF),
             ("JP_WORD_INTERPRETED", TAG_INTERPRETED),
             ("JP_WORD_FOLLOWED", TAG_FOLLOWED),
-            ("JP_WAITS", IdleAddresses::default().0.len() as u64),
+            ("JP_IDLE_ADDRESSES", IdleAddresses::default().0.len() as u64),
             ("JP_ESTIMATE_UNIT", Estimate::whole(1).units()),
             ("JP_PAGE_SIZE", unwind::PAGE as u64),
             ("JP_CHUNK_PAGES", unwind::CHUNK_PAGES.into()),

@@ -61,7 +61,7 @@ impl CgroupMap {
 
 /// The group of a process in one hierarchy, as the filter sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct CgroupMember {
     /// The process, in the initial pid namespace.
     pub tgid: u32,
     /// The process's cgroup, and the hierarchy of that cgroup.
@@ -71,7 +71,7 @@ pub struct Member {
 }
 
 /// Runs the iterator program, which lists the groups that the filter sees for each process.
-pub(super) fn members(program: &ProgramMut<'_>) -> anyhow::Result<Vec<Member>> {
+pub(super) fn members(program: &ProgramMut<'_>) -> anyhow::Result<Vec<CgroupMember>> {
     let link = program.attach().context("attaching the iterator of tasks")?;
     let mut iterator = Iter::new(&link).context("the iterator of tasks")?;
     let mut bytes = Vec::new();
@@ -81,11 +81,11 @@ pub(super) fn members(program: &ProgramMut<'_>) -> anyhow::Result<Vec<Member>> {
 
 /// Parses the output of the BPF program `members`: a process, its group, and whether the process is wanted. Skips
 /// invalid records.
-fn parse_members(bytes: &[u8]) -> impl Iterator<Item = Member> + '_ {
+fn parse_members(bytes: &[u8]) -> impl Iterator<Item = CgroupMember> + '_ {
     bytes.chunks_exact(size_of::<MemberRecord>()).filter_map(|bytes| {
         let member = MemberRecord::read_from_bytes(bytes).ok()?;
         let hierarchy = Hierarchy::numbered(member.hierarchy)?;
         let group = GroupId { hierarchy, id: member.id };
-        Some(Member { tgid: member.tgid, group, wanted: member.wanted != 0 })
+        Some(CgroupMember { tgid: member.tgid, group, wanted: member.wanted != 0 })
     })
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use perf_event_open_sys as sys;
 use rustix::io::Errno;
 
-use super::denied::Denied;
+use super::denied_syscall::DeniedSyscall;
 use crate::sample::Event;
 use crate::sample::counter::{Counter, CounterClass};
 use crate::sample::dynamic_event::EventOrigin;
@@ -35,7 +35,8 @@ pub fn is_counted(event: Event) -> bool {
 /// Opens an event for every task (`pid` -1) or one task, on one CPU. The descriptor is closed on exec.
 ///
 /// # Errors
-/// The kernel's error: `ENODEV` for a CPU that [`is_offline`]; [`Denied`] if this host denies the call to this process.
+/// The kernel's error: `ENODEV` for a CPU that [`is_offline`]; [`DeniedSyscall`] if this host denies the call to this
+/// process.
 pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     let flags = libc_flag(sys::bindings::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` lives through the call and has its own size; the kernel only reads it and, on E2BIG, writes it.
@@ -43,16 +44,16 @@ pub fn open(attr: &mut sys::bindings::perf_event_attr, pid: i32, cpu: i32) -> io
     if fd < 0 {
         let error = io::Error::last_os_error();
         // EOPNOTSUPP and ENOSYS are of one kind: an event that cannot be sampled, and a call that is denied.
-        return Err(if is_unknown(&error) { error } else { Denied::of("perf_event_open", error) });
+        return Err(if is_unknown(&error) { error } else { DeniedSyscall::of("perf_event_open", error) });
     }
     // SAFETY: the kernel has just created this descriptor for us; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens the event of a uprobe at an offset of a file. The kernel runs a program of the event on all CPUs, in all processes
-/// or only in the process of `thread`, in all its threads; other processes then have no breakpoint. The event stays with the
-/// process when that executes another program, but not after the end of `thread`: the kernel compares the memory of both.
-/// `kind`: the kernel's number for uprobes. The call reads the instruction from the file.
+/// Opens the event of a uprobe at an offset of a file. The kernel runs a program of the event on all CPUs, in all
+/// processes or only in the process of `thread`, in all its threads; other processes then have no breakpoint. The event
+/// stays with the process when that executes another program, but not after the end of `thread`: the kernel compares the
+/// memory of both. `kind`: the kernel's number for uprobes. The call reads the instruction from the file.
 ///
 /// # Errors
 /// The kernel's error.

@@ -11,23 +11,23 @@ use zerocopy::FromBytes;
 
 use super::abi::{Allocated, Counters, Key, Value, Waited};
 use super::allocations::{AllocationProbes, AllocationSource};
-use super::available::KernelSupport;
-use super::cgroups::{CgroupMap, Member};
+use super::cgroups::{CgroupMap, CgroupMember};
 use super::contexts::{self, ContextMap};
 use super::controls::ControlMap;
-use super::denied::Denied;
+use super::denied_syscall::DeniedSyscall;
 use super::filter::Filter;
 use super::idle_addresses::IdleAddressMap;
+use super::kernel_support::KernelSupport;
 use super::library::log_messages;
 use super::map::{create, typed};
 use super::numbers::EventNumbers;
 use super::probe_place::{FunctionPlace, ProbePlace};
 use super::probes::{AttachedProbe, ProbeSource};
 use super::programs;
-use super::residents::RssSource;
+use super::rss_source::RssSource;
 use super::skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
-use super::switches::{self, SwitchHook, WaitSource};
 use super::unwind::UnwindMemory;
+use super::wait_source::{self, SwitchHook, WaitSource};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 
@@ -41,7 +41,7 @@ const NESTING: u32 = 4;
 
 /// The events to load, and the highest rate of samples, which determines the sizes of maps.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct ExpectedLoad {
     /// The events that are sampled.
     pub events: Vec<Event>,
     /// Samples a second on one CPU, of all events.
@@ -67,8 +67,8 @@ impl BpfProgram {
     /// Loads the program for windows of one second.
     ///
     /// # Errors
-    /// When bpf(2) is [`Denied`], or the kernel has no BTF, rejects the program, or has no memory for the maps.
-    pub fn load(filter: &Filter, load: &Load, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
+    /// When bpf(2) is [`DeniedSyscall`], or the kernel has no BTF, rejects the program, or has no memory for the maps.
+    pub fn load(filter: &Filter, load: &ExpectedLoad, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
         probe()?;
         // Leaked, because the skeleton borrows the storage and lives in the same struct. A process loads one program.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -80,7 +80,7 @@ impl BpfProgram {
 
         let waits = load.events.contains(&Event::Wait);
         // At the end of a profile each thread that waits may add a stack.
-        let threads = if waits { switches::threads() } else { 0 };
+        let threads = if waits { wait_source::threads() } else { 0 };
         let ticks = load.rate.saturating_mul(load.cpus).saturating_add(threads);
         let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
         let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
@@ -298,7 +298,7 @@ impl BpfProgram {
     /// # Errors
     /// When no descriptor is left.
     pub fn idle_addresses(&self) -> anyhow::Result<IdleAddressMap> {
-        let map = MapHandle::try_from(&self.skel.maps.waits).context("map of waits")?;
+        let map = MapHandle::try_from(&self.skel.maps.idle_addresses).context("map of idle addresses")?;
         Ok(IdleAddressMap::new(map))
     }
 
@@ -306,7 +306,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the BPF iterator of tasks cannot be attached or read.
-    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+    pub fn members(&self) -> anyhow::Result<Vec<CgroupMember>> {
         if self.by_cgroup { super::cgroups::members(&self.skel.progs.members) } else { Ok(Vec::new()) }
     }
 
@@ -442,7 +442,7 @@ impl BpfProgram {
 }
 
 /// Sets the sizes of maps that only some events need. Returns whether the program needs the map of wanted CPUs.
-fn size_by_events(open: &mut OpenProfilerSkel<'_>, load: &Load) -> anyhow::Result<bool> {
+fn size_by_events(open: &mut OpenProfilerSkel<'_>, load: &ExpectedLoad) -> anyhow::Result<bool> {
     let [waits, rss] = [Event::Wait, Event::Rss].map(|event| load.events.contains(&event));
     let is_probe = |event: &Event| event.allocates() || matches!(event.origin(), Some(EventOrigin::Probe(_)));
     let probes = load.events.iter().any(is_probe);
@@ -454,7 +454,7 @@ fn size_by_events(open: &mut OpenProfilerSkel<'_>, load: &Load) -> anyhow::Resul
     let by_thread =
         [(waits, &mut maps.thread_waits), (rss, &mut maps.residents), (native, &mut maps.outer_calls)];
     for (_, map) in by_thread.into_iter().filter(|(is_needed, _)| *is_needed) {
-        map.set_max_entries(switches::room_for_threads())?;
+        map.set_max_entries(wait_source::room_for_threads())?;
     }
     let has_cpus = waits || probes || rss;
     if has_cpus {
@@ -489,7 +489,7 @@ fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).
 fn probe() -> anyhow::Result<()> {
     create(MapType::Array, "jp_probe", size_of::<u32>(), size_of::<u32>(), 1)
-        .map_err(|error| Denied::of("bpf", error))
+        .map_err(|error| DeniedSyscall::of("bpf", error))
         .context("the first BPF map")?;
     Ok(())
 }

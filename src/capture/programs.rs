@@ -7,10 +7,10 @@ use libbpf_rs::skel::OpenSkel as _;
 use libbpf_rs::{Object, OpenProgramMut, ProgramMut};
 
 use super::allocations::AllocationArguments;
-use super::available::{AvailableSwitches, KernelSupport};
+use super::kernel_support::{AvailableSwitches, KernelSupport};
 use super::numbers::EventNumbers;
 use super::skeleton::{OpenProfilerSkel, ProfilerSkel};
-use super::switches::SwitchHook;
+use super::wait_source::SwitchHook;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
 use crate::sample::{DynamicEvent, Event};

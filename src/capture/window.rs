@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use super::abi::{self, Allocated, Counters, Waited};
 use super::filter::Filter;
 use super::numbers::EventNumbers;
-use super::overflow::PerfEventSource;
+use super::perf_source::PerfEventSource;
 use super::probe_place::FunctionPlace;
-use super::program::{BpfProgram, Load};
+use super::program::{BpfProgram, ExpectedLoad};
 use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
@@ -30,14 +30,14 @@ pub struct Window {
     /// Distinct stacks, each with its count.
     pub stacks: Vec<CountedStack>,
     /// The accounts of each event, in the order of the options.
-    pub events: Vec<Counted>,
+    pub events: Vec<WindowCounts>,
     /// When the next window began. Samples of later windows are not older.
     pub next_from: MonoNs,
 }
 
 /// The accounts of an event's samples in a window.
 #[derive(Clone, Debug, Default)]
-pub struct Counted {
+pub struct WindowCounts {
     /// The event that was sampled.
     pub event: Event,
     /// Samples that were counted for a stack whose frames never arrived; they are lost for this reason.
@@ -95,7 +95,7 @@ impl Capture {
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
         let events = options.events.iter().map(|(event, _)| *event).collect();
         let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
-        let load = Load { events, rate, cpus };
+        let load = ExpectedLoad { events, rate, cpus };
         let mut program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
         let chosen = &options.filter.cpus;
         let none = Vec::new();
@@ -201,7 +201,7 @@ impl Capture {
         let counts = self.program.take_counts(old)?;
         let counters = self.program.events().iter().map(|event| {
             let counters = self.program.take_counters(old, *event)?;
-            Ok(Counted { event: *event, counters, ..Counted::default() })
+            Ok(WindowCounts { event: *event, counters, ..WindowCounts::default() })
         });
         let mut counted = counters.collect::<anyhow::Result<Vec<_>>>()?;
         if let Some(of) = counted.iter_mut().find(|of| of.event == Event::Wait) {
@@ -286,7 +286,7 @@ fn rate(event: Event, period: u64) -> u64 {
 fn assemble(
     arrived: Vec<Stack>,
     counts: Vec<(abi::Key, abi::Value)>,
-    events: Vec<Counted>,
+    events: Vec<WindowCounts>,
     numbers: &EventNumbers,
 ) -> Window {
     let mut by_key: HashMap<StackKey, Stack, RandomState> = HashMap::default();
@@ -317,7 +317,7 @@ fn assemble(
 }
 
 /// Adds counts without a known event to the events whose counters say that counts are missing.
-fn add_misfiled(events: &mut [Counted], mut misfiled: u64) {
+fn add_misfiled(events: &mut [WindowCounts], mut misfiled: u64) {
     for of in &mut *events {
         let Counters { ticks, filtered, idle, lost } = of.counters;
         let found = filtered + idle + of.kept + lost.iter().sum::<u64>();
@@ -343,7 +343,7 @@ mod tests {
     fn a_count_without_a_known_event_is_lost_by_the_event_that_misses_it() {
         let of = |event, ticks, filtered| {
             let counters = Counters { ticks, filtered, ..Counters::default() };
-            Counted { event, counters, ..Counted::default() }
+            WindowCounts { event, counters, ..WindowCounts::default() }
         };
         let events = || vec![of(Event::Cpu, 10, 10), of(Event::Wait, 12, 5)];
         let numbers = EventNumbers::of(&[Event::Cpu, Event::Wait]);

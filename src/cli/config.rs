@@ -10,9 +10,11 @@ use log::LevelFilter;
 use super::args::{HostArgs, Record, Report, SampledArgs, WaitChoice};
 use super::events::distinct;
 use super::picture::Picture;
-use crate::capture::switches::MAX_PERIOD;
+use crate::capture::wait_source::MAX_PERIOD;
 use crate::failure::{Exit, Failure};
-use crate::output::{BadOutput, Destination, Format, Look, Needs, OutputTarget as Output, page, svg};
+use crate::output::{
+    BadOutput, Destination, Format, FormatRequirements, OutputTarget as Output, PictureOptions, page, svg,
+};
 use crate::process::container::Node;
 use crate::process::group::NoGroup;
 use crate::process::hierarchies::Hierarchies;
@@ -45,7 +47,7 @@ pub struct RecordConfig {
     /// Whether the report goes to standard error: an output is standard output, or a launched command writes there.
     pub report_to_stderr: bool,
     /// Title, narrowest frame and direction of flame graphs.
-    pub look: Look,
+    pub look: PictureOptions,
     /// Keep only stacks that match one of these patterns; empty: keep all.
     pub include: Vec<Glob>,
     /// Remove stacks that match one of these patterns.
@@ -82,8 +84,9 @@ impl RecordConfig {
         let events: Vec<Event> = sampled.events.iter().map(|(event, _)| *event).collect();
         let outputs = outputs(record)?;
         let look = look(&record.picture)?;
-        let needs =
-            |what: fn(&Needs) -> bool| outputs.targets.iter().any(|target| what(&target.format.needs));
+        let needs = |what: fn(&FormatRequirements) -> bool| {
+            outputs.targets.iter().any(|target| what(&target.format.needs))
+        };
         let is_served = record.serve.is_some();
         let settings = Settings {
             // The log and the progress bar would overwrite each other.
@@ -408,11 +411,11 @@ fn default_name(format: Option<&Format>, is_served: bool) -> PathBuf {
     PathBuf::from(format!("jbpf-prof-{}.{extension}", now.strftime("%Y%m%d-%H%M%S")))
 }
 
-pub(super) fn look(picture: &Picture) -> Result<Look, Failure> {
+pub(super) fn look(picture: &Picture) -> Result<PictureOptions, Failure> {
     if !(0.0..=1200.0).contains(&picture.minwidth) {
         return Err(Failure::usage(format!("--minwidth {}: use 0 to 1200 pixels", picture.minwidth)));
     }
-    let mut look = Look { min_width: picture.minwidth, ..Look::default() };
+    let mut look = PictureOptions { min_width: picture.minwidth, ..PictureOptions::default() };
     if let Some(title) = &picture.title {
         look.title = Some(title.clone());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::explained;
+use super::explanation;
 use crate::capture::window::{Capture, CaptureOptions};
 use crate::capture::{Filter, SwitchHook};
 use crate::failure::Exit;
@@ -125,7 +125,7 @@ pub fn report(
 pub fn examine(jvms: &[String]) -> (String, Exit) {
     let (facts, trial) = (HostFacts::gather(), trial());
     let mut refusals = host::judge(&facts, false);
-    let found = trial.as_ref().err().and_then(|error| explained::reason(error, &refusals));
+    let found = trial.as_ref().err().and_then(|error| explanation::reason(error, &refusals));
     refusals.extend(found.filter(|found| !refusals.contains(found)));
     report(&facts, &refusals, &trial, jvms)
 }

@@ -8,7 +8,7 @@ pub mod diff;
 pub mod doctor;
 pub mod event_list;
 mod events;
-mod explained;
+mod explanation;
 pub mod jvms;
 pub mod log;
 mod number;
@@ -28,12 +28,12 @@ use clap::error::{ContextKind, ContextValue};
 pub use args::Report;
 pub use clap_complete::Shell;
 pub use config::RecordConfig;
-pub use explained::explained;
+pub use explanation::explained;
 pub use pages::{completions, write_man_pages};
 
 use crate::failure::{Exit, Failure};
 use crate::output::report::{ShowOptions, ShownTable, width_of};
-use crate::output::{Look, OutputTarget};
+use crate::output::{OutputTarget, PictureOptions};
 use crate::profile::filter::Glob;
 use crate::sample::TraceId;
 use crate::serve::Address;
@@ -76,7 +76,7 @@ pub enum Command {
         /// The file to write, and its format.
         output: OutputTarget,
         /// Title, narrowest frame and direction, if the output is a flame graph.
-        look: Look,
+        look: PictureOptions,
         /// The only event to write; `None`: all.
         event: Option<String>,
         /// Which samples are converted.

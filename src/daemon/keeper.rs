@@ -12,7 +12,7 @@ use super::budget::{self, BudgetUse, RateDecision};
 use super::http;
 use super::state::{DaemonState, Phase};
 use super::window::{PackedWindow, now_ms};
-use crate::output::{Look, page};
+use crate::output::{PictureOptions, page};
 use crate::serve::feed::{FeedChange, event};
 use crate::session::{Control, Outcome};
 
@@ -137,7 +137,7 @@ impl Keeper {
             return;
         }
         let report = Some(Arc::new(outcome.report.clone()));
-        let look = Look { report, ..http::page_options(self.state.window_ms()) };
+        let look = PictureOptions { report, ..http::page_options(self.state.window_ms()) };
         match page::packed(&outcome.views(), &look) {
             Ok(document) => self.state.feed.publish(&event(FeedChange::Increment, self.windows, &document)),
             Err(error) => log::warn!("a profile is not sent to pages: {error:#}"),

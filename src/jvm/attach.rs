@@ -148,7 +148,7 @@ pub struct AttachFailure {
 /// # Errors
 /// The [`Refusal`] that kept the helper from reading the tables.
 pub fn inspect(jvm: &Jvm, binary: &Path) -> Result<Inspection, Refusal> {
-    outlook(jvm, binary).map(|outlook| outlook.inspection)
+    survey(jvm, binary).map(|survey| survey.inspection)
 }
 
 /// What can be known of a JVM without attaching.
@@ -164,7 +164,7 @@ pub(super) struct JvmSurvey {
 }
 
 /// Inspects a JVM without attaching.
-pub(super) fn outlook(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
+pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
     let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
     match answer {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),

@@ -73,7 +73,7 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
         .collect();
     pids.sort_unstable();
     let mut slow = 0;
-    let mut look = |pid| match patience.run(pid, move || look_at(pid)) {
+    let mut look = |pid| match patience.run(pid, move || inspect(pid)) {
         Ok(found) => found,
         Err(CallTimedOut) => {
             slow += 1;
@@ -92,11 +92,11 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
 /// The JVM with this pid; `None` if the process is no JVM, has exited, or cannot be read.
 #[must_use]
 pub fn find(tgid: u32) -> Option<Jvm> {
-    TimedCalls::new(PATIENCE).run(tgid, move || look_at(tgid)).ok().flatten()
+    TimedCalls::new(PATIENCE).run(tgid, move || inspect(tgid)).ok().flatten()
 }
 
 /// Reads everything through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
-fn look_at(tgid: u32) -> Option<Jvm> {
+fn inspect(tgid: u32) -> Option<Jvm> {
     let process = ProcessDir::open(tgid).ok()?;
     let Running { dir, stat } = process.running().ok()?;
     let (base, path) = libjvm_of(dir.as_fd())?;

@@ -73,7 +73,7 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
     match &request.task {
         HelperTask::Inspect => {
             let mut inspection =
-                inspect(&target.memory()?, request.base).map_err(|_| gone_or_foreign(&target))?;
+                inspect(&target.memory()?, request.base).map_err(|_| refusal_of_unreadable(&target))?;
             vendor(&mut inspection);
             answer.has_agent_at_start = has_agent_at_start(&target).unwrap_or(false);
             answer.foreseen = predict_refusal(&target, request.parent, &inspection, deadline).err();
@@ -144,7 +144,7 @@ fn when_started(
         let inspection = inspect(&target.memory()?, request.base);
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
-            Err(_) if target.age() >= STARTING => return Err(gone_or_foreign(target)),
+            Err(_) if target.age() >= STARTING => return Err(refusal_of_unreadable(target)),
             _ if target.is_stopped()? => return Err(Refusal::Stopped),
             _ => match deadline.pause(target.pidfd(), PAUSE) {
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
@@ -230,7 +230,7 @@ fn open_memory(
             let layout = VmLayout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
             match inspect(&memory, request.base) {
                 Ok(inspection) => return Ok(InspectedMemory { memory, inspection, layout }),
-                Err(_) if old => return Err(gone_or_foreign(target)),
+                Err(_) if old => return Err(refusal_of_unreadable(target)),
                 Err(_) => {}
             }
         }
@@ -238,7 +238,7 @@ fn open_memory(
     }
 }
 
-fn gone_or_foreign(target: &AttachTarget) -> Refusal {
+fn refusal_of_unreadable(target: &AttachTarget) -> Refusal {
     if target.is_gone() { Refusal::Exited } else { Refusal::NotHotSpot }
 }
 

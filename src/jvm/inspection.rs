@@ -114,13 +114,13 @@ pub struct Inspection {
 impl Inspection {
     /// The main class, module or jar from the command line (`found`), unless `found` names only the launcher.
     #[must_use]
-    pub fn main_or(&self, found: &str) -> String {
+    pub fn main_or_command_line(&self, found: &str) -> String {
         if is_launcher(found) && !self.main.is_empty() { self.main.clone() } else { found.to_owned() }
     }
 }
 
 /// Rewrites the release of Java 8, whose HotSpot has its own version number: `25.462-b08`.
-fn in_javas_words(release: String, version: Option<JavaVersion>) -> String {
+fn java_release(release: String, version: Option<JavaVersion>) -> String {
     match release.strip_prefix("25.") {
         Some(rest) if version.is_some_and(|version| version.feature == 8) => format!("1.8.0_{rest}"),
         _ => release,
@@ -137,7 +137,7 @@ pub(super) fn inspect<M: Memory>(memory: &M, base: u64) -> Result<Inspection, In
     let release = clean(&string("_s_vm_release")?, 80);
     let flags = read_flags(memory, &tables)?;
     let version = JavaVersion::parse(&release);
-    let release = in_javas_words(release, version);
+    let release = java_release(release, version);
     let info = string("_s_internal_vm_info_string").unwrap_or_default();
     let is_zero = String::from_utf8_lossy(&info).contains(ZERO);
     let (main, threads) = (main_of_command(&command(memory, &tables)), threads::read(memory, &tables));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn versions_are_reported_as_java_prints_them() {
-        let shown = |release: &str| in_javas_words(release.to_owned(), JavaVersion::parse(release));
+        let shown = |release: &str| java_release(release.to_owned(), JavaVersion::parse(release));
         assert_eq!(shown("25.504-b01"), "1.8.0_504-b01");
         assert_eq!(shown("25.0.3+9-LTS"), "25.0.3+9-LTS");
         assert_eq!(shown("17.0.15+6-Debian-1deb12u1"), "17.0.15+6-Debian-1deb12u1");

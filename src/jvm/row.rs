@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::attach::{JvmSurvey, outlook};
+use super::attach::{JvmSurvey, survey};
 use super::discover::Jvm;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
@@ -57,12 +57,12 @@ impl JvmRow {
             is_readable: false,
         };
         let JvmSurvey { inspection, refusal, has_agent_at_start, is_readable } =
-            outlook(jvm, binary).unwrap_or_else(unseen);
+            survey(jvm, binary).unwrap_or_else(unseen);
         JvmRow {
             pid: jvm.process.tgid,
             container: jvm.container.clone(),
             uid: jvm.uid,
-            main: inspection.main_or(&jvm.main),
+            main: inspection.main_or_command_line(&jvm.main),
             frame_pointers: inspection.flags.preserve_frame_pointer,
             newer_than: inspection.version.and_then(JavaVersion::newer_than),
             version: inspection.release,

@@ -26,7 +26,7 @@ struct ReplacedRange {
 
 impl ReplacedRange {
     /// Whether a stack of time `at` may have been unwound by the old code's table.
-    fn misled(&self, at: MonoNs) -> bool {
+    fn may_have_misled(&self, at: MonoNs) -> bool {
         self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + LONGEST_WALK)
     }
 }
@@ -62,7 +62,7 @@ impl ReplacedCode {
         let places: Vec<&ReplacedRange> = whose
             .filter_map(|tgid| self.0.get(&tgid))
             .flatten()
-            .filter(|place| place.misled(stack.at))
+            .filter(|place| place.may_have_misled(stack.at))
             .collect();
         let is_new = |pc| places.iter().any(|place| (place.start..place.end).contains(&pc));
         let Some(last) = stack.user.iter().position(|word| word.probe().is_some_and(is_new)) else {

@@ -1,12 +1,12 @@
 //! The loader of unwind tables as a stage of a session.
 
-use super::unwinding::Unwinding;
+use super::table_loader::TableLoader;
 use crate::limits::ReachedLimits;
 use crate::plan::Control;
 use crate::unwind::Usage;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
-impl Unwinding {
+impl TableLoader {
     /// Loads the descriptions that runtimes gave of their generated code.
     fn load_described(&mut self, world: &mut World) {
         let described = std::mem::take(&mut world.described);
@@ -14,7 +14,7 @@ impl Unwinding {
     }
 }
 
-impl Stage for Unwinding {
+impl Stage for TableLoader {
     fn name(&self) -> &'static str {
         "unwind tables"
     }
@@ -50,14 +50,14 @@ impl Stage for Unwinding {
     }
 
     fn limits(&self, limits: &mut ReachedLimits) {
-        limits.merge(Unwinding::limits(self));
+        limits.merge(TableLoader::limits(self));
     }
 
     fn has_work(&self) -> bool {
-        Unwinding::has_work(self)
+        TableLoader::has_work(self)
     }
 
     fn release_memory(&mut self) {
-        Unwinding::release_memory(self);
+        TableLoader::release_memory(self);
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     use std::path::Path;
 
     use super::read;
-    use crate::output::{Look, OutputTarget, write};
+    use crate::output::{OutputTarget, PictureOptions, write};
 
     #[test]
     fn every_way_there_and_back() {
@@ -66,7 +66,7 @@ mod tests {
         fs::write(path("a.folded"), text).unwrap();
         let to = |from: &str, to: &str| {
             let target = OutputTarget::parse(&path(to), None).unwrap();
-            read(&path(from)).and_then(|profile| write(&profile.views(), &target, &Look::default()))
+            read(&path(from)).and_then(|profile| write(&profile.views(), &target, &PictureOptions::default()))
         };
         to("a.folded", "b.pb.gz").unwrap();
         to("b.pb.gz", "c.pprof").unwrap();

@@ -127,7 +127,7 @@ fn follow(name: &Path) -> anyhow::Result<DestinationKind> {
             Some(link) => DirectoryEntry::open(link.directory.as_fd(), &next),
         };
         if let Some(link) = before.take_if(|link| !link.is_trusted()) {
-            link.leads_home(place.as_ref().ok(), &shown)?;
+            link.check_owner(place.as_ref().ok(), &shown)?;
         } else if let Some(number) = own_descriptor(&shown) {
             return Ok(DestinationKind::Stream(OutputStream::descriptor(number)?));
         }
@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// Refuses to follow a link of another user out of that user's directories.
-    fn leads_home(&self, to: Option<&DirectoryEntry>, shown: &Path) -> anyhow::Result<()> {
+    fn check_owner(&self, to: Option<&DirectoryEntry>, shown: &Path) -> anyhow::Result<()> {
         let owner = to.and_then(|place| fstat(&place.directory).ok()).map(|stat| stat.st_uid);
         if owner == Some(self.owner) {
             return Ok(());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
-use super::format::{Format, FormatReader, Needs};
+use super::format::{Format, FormatReader, FormatRequirements};
 use super::name;
 use crate::profile::fold::Fold;
 use crate::profile::frames::{FrameId, FrameTable};
@@ -29,7 +29,7 @@ pub(super) const TOO_SMALL: &str = "[too small]";
 pub static FORMAT: Format = Format {
     names: &["folded", "collapsed"],
     media_type: "text/plain; charset=utf-8",
-    needs: Needs::NONE,
+    needs: FormatRequirements::NONE,
     several: false,
     write: |views, _, out| Ok(views.iter().try_for_each(|view| write(view, out))?),
     read: FormatReader::By { magic: b"", read: |input| read(input) },
@@ -40,7 +40,7 @@ pub static FORMAT: Format = Format {
 /// # Errors
 /// The error of `out`.
 pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let texts = Texts::of(view.frames());
+    let texts = FoldedTexts::of(view.frames());
     texts.lines(view, 0.0, false, |line| writeln!(out, "{line}"))?;
     for line in lost(view.accounts()) {
         writeln!(out, "{line}")?;
@@ -49,22 +49,22 @@ pub fn write(view: &ProfileView<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The texts of a profile's symbols; several symbols may share a text.
-pub(super) struct Texts {
+pub(super) struct FoldedTexts {
     /// The distinct texts in ascending order.
     pub(super) list: Vec<String>,
     /// For each symbol the index of its text in `list`.
     pub(super) items: Vec<u32>,
 }
 
-impl Texts {
-    pub(super) fn of(frames: &FrameTable) -> Texts {
+impl FoldedTexts {
+    pub(super) fn of(frames: &FrameTable) -> FoldedTexts {
         let all: Vec<String> = frames.symbols().iter().map(|s| name::folded(frames, s)).collect();
         let mut list = all.clone();
         list.sort_unstable();
         list.dedup();
         // The search always succeeds, because `list` contains every text.
         let items = all.iter().map(|t| list.binary_search(t).unwrap_or(0) as u32).collect();
-        Texts { list, items }
+        FoldedTexts { list, items }
     }
 
     /// Passes a view's lines one at a time, because they may be gigabytes. See [`Fold`] for `least` and `reverse`.

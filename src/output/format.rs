@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Write};
 
-use super::look::Look;
+use super::picture_options::PictureOptions;
 use crate::profile::{Profile, ProfileView};
 
 /// A format of profiles. Each has a module in `output` and an entry in [`FORMATS`](super::FORMATS), from which errors,
@@ -14,27 +14,27 @@ pub struct Format {
     /// Media type of an HTTP response.
     pub media_type: &'static str,
     /// The properties of samples that a profile must distinguish for this format.
-    pub needs: Needs,
+    pub needs: FormatRequirements,
     /// Whether a file can hold several events; otherwise each event gets its own file.
     pub several: bool,
     /// Writes the events of a profile; one event, unless `several`. Only pictures use the look.
-    pub(super) write: fn(&[ProfileView<'_>], &Look, &mut dyn Write) -> anyhow::Result<()>,
+    pub(super) write: fn(&[ProfileView<'_>], &PictureOptions, &mut dyn Write) -> anyhow::Result<()>,
     pub(super) read: FormatReader,
 }
 
 /// The properties of samples that a profile must distinguish for a format. A run distinguishes every property
 /// that one of its outputs needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Needs {
+pub struct FormatRequirements {
     /// The second of each sample.
     pub seconds: bool,
     /// The thread of each sample.
     pub threads: bool,
 }
 
-impl Needs {
+impl FormatRequirements {
     /// The format needs neither seconds nor threads.
-    pub(super) const NONE: Needs = Needs { seconds: false, threads: false };
+    pub(super) const NONE: FormatRequirements = FormatRequirements { seconds: false, threads: false };
 }
 
 #[derive(Debug)]

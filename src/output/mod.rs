@@ -11,12 +11,12 @@ pub mod firefox;
 pub mod folded;
 pub mod format;
 pub mod jfr;
-mod look;
 pub mod name;
 pub mod otlp;
 pub mod page;
 pub mod palette;
 mod per_container;
+mod picture_options;
 pub mod pprof;
 pub mod registry;
 pub mod report;
@@ -30,9 +30,9 @@ use crate::profile::ProfileView;
 use crate::sample::Event;
 pub use convert::read;
 pub use destination::Destination;
-pub use format::{Format, Needs};
-pub use look::Look;
+pub use format::{Format, FormatRequirements};
 pub use per_container::write_each;
+pub use picture_options::PictureOptions;
 pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 
 /// Writes the events of a profile to a target and returns the written files. A format that holds only one event gets a
@@ -43,7 +43,7 @@ pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 pub fn write(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
-    look: &Look,
+    look: &PictureOptions,
 ) -> anyhow::Result<Vec<OutputTarget>> {
     let each = if target.format.several { views.len().max(1) } else { 1 };
     let mut written = Vec::new();
@@ -69,7 +69,7 @@ fn file_word(event: Event) -> String {
 pub fn encode(
     views: &[ProfileView<'_>],
     format: &Format,
-    look: &Look,
+    look: &PictureOptions,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     (format.write)(views, look, out)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::registry::split;
-use super::{Look, OutputTarget, write};
+use super::{OutputTarget, PictureOptions, write};
 use crate::profile::ProfileView;
 use crate::profile::labels::ContainerLabels;
 
@@ -22,7 +22,7 @@ const NONE: &str = "no-container";
 pub fn write_each(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
-    look: &Look,
+    look: &PictureOptions,
 ) -> anyhow::Result<Vec<OutputTarget>> {
     let mut taken = HashSet::new();
     let mut written = Vec::new();
@@ -104,14 +104,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target =
             OutputTarget { name: dir.path().join("p.folded"), format: &crate::output::folded::FORMAT };
-        assert_eq!(write_each(&p.views(), &target, &Look::default()).unwrap().len(), 3);
+        assert_eq!(write_each(&p.views(), &target, &PictureOptions::default()).unwrap().len(), 3);
         for (file, text) in [("no-container", "host 3\n"), ("a", "fa 3\n"), ("b", "fb 3\n")] {
             let path = dir.path().join(format!("p-{file}.folded"));
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             std::fs::remove_file(path).unwrap();
         }
         std::fs::create_dir(dir.path().join("p-a.folded")).unwrap();
-        let said = format!("{:#}", write_each(&p.views(), &target, &Look::default()).unwrap_err());
+        let said = format!("{:#}", write_each(&p.views(), &target, &PictureOptions::default()).unwrap_err());
         assert!(said.contains("p-a.folded: it is a directory"), "{said}");
         assert!(["no-container", "b"].iter().all(|c| dir.path().join(format!("p-{c}.folded")).is_file()));
     }

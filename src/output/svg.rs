@@ -6,9 +6,9 @@ use anyhow::{Context, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
-use super::folded::{self, Texts};
-use super::format::{Format, FormatReader, Needs};
-use super::look::Look;
+use super::folded::{self, FoldedTexts};
+use super::format::{Format, FormatReader, FormatRequirements};
+use super::picture_options::PictureOptions;
 use super::report::{every, thousands};
 use super::{name, palette};
 use crate::profile::frames::FrameTable;
@@ -21,7 +21,7 @@ const FRAMES_WIDTH: f64 = 1180.0;
 pub static FORMAT: Format = Format {
     names: &["svg"],
     media_type: "image/svg+xml",
-    needs: Needs::NONE,
+    needs: FormatRequirements::NONE,
     several: false,
     write: |views, look, out| views.iter().try_for_each(|view| write(view, look, out)),
     read: FormatReader::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
@@ -34,11 +34,11 @@ const NO_SAMPLES: &str = "[no samples]";
 ///
 /// # Errors
 /// The error of inferno or of `out`.
-pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(view: &ProfileView<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let accounts = view.accounts();
     let shown = view.total().count + accounts.lost_total();
     let least = look.min_width / FRAMES_WIDTH * shown as f64;
-    let texts = Texts::of(view.frames());
+    let texts = FoldedTexts::of(view.frames());
     let mut lines: Vec<String> = Vec::new();
     texts.lines(view, least, look.reverse, |line| -> anyhow::Result<()> {
         lines.push(line.to_owned());
@@ -77,7 +77,7 @@ pub fn write(view: &ProfileView<'_>, look: &Look, out: &mut dyn Write) -> anyhow
 const TO_THE_ROOT: &str =
     "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
-fn subtitle_text(look: &Look, view: &ProfileView<'_>) -> String {
+fn subtitle_text(look: &PictureOptions, view: &ProfileView<'_>) -> String {
     let text = look.subtitle.clone().unwrap_or_else(|| subtitle(view));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("<text x=\"10\" y=\"48\">{text}</text>")
@@ -147,7 +147,7 @@ pub fn subtitle(view: &ProfileView<'_>) -> String {
 }
 
 /// The kind of each text; where symbols share a text, the kind of the first symbol.
-fn kinds(frames: &FrameTable, texts: &Texts) -> Vec<Kind> {
+fn kinds(frames: &FrameTable, texts: &FoldedTexts) -> Vec<Kind> {
     let mut kinds = vec![Kind::Marker; texts.list.len()];
     for (symbol, &item) in frames.symbols().iter().zip(&texts.items).rev() {
         kinds[item as usize] = symbol.kind;
@@ -155,7 +155,7 @@ fn kinds(frames: &FrameTable, texts: &Texts) -> Vec<Kind> {
     kinds
 }
 
-fn palette(texts: &Texts, kinds: &[Kind], accounts: &Accounts) -> PaletteMap {
+fn palette(texts: &FoldedTexts, kinds: &[Kind], accounts: &Accounts) -> PaletteMap {
     let mut map = PaletteMap::default();
     let mut set = |name: &str, kind: Kind| {
         let [r, g, b] = palette::of(kind, name);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
 use super::jfr::parsed::{JfrValue, Parsed};
-use super::{Format, Look, OutputTarget, encode, folded, jfr, pprof, svg};
+use super::{Format, OutputTarget, PictureOptions, encode, folded, jfr, pprof, svg};
 use crate::profile::frame::is_clean;
 use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::Weight;
@@ -16,7 +16,7 @@ use crate::sample::{Estimate, Event};
 
 fn bytes(profile: &Profile, format: &Format) -> Vec<u8> {
     let mut out = Vec::new();
-    encode(&profile.views(), format, &Look::default(), &mut out).unwrap();
+    encode(&profile.views(), format, &PictureOptions::default(), &mut out).unwrap();
     out
 }
 
@@ -90,7 +90,7 @@ fn all_formats_sum_to_the_same() {
         assert_eq!(sum_of_pprof(&bytes(&profile, &pprof::FORMAT)), shown);
         assert_eq!(sum_of_jfr(&bytes(&profile, &jfr::FORMAT)), shown);
         for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
-            let look = Look { reverse, min_width, ..Look::default() };
+            let look = PictureOptions { reverse, min_width, ..PictureOptions::default() };
             let mut picture = Vec::new();
             svg::write(&profile.of_event(Event::Cpu), &look, &mut picture).unwrap();
             assert_eq!(sum_of_svg(std::str::from_utf8(&picture).unwrap()), shown);
@@ -418,7 +418,7 @@ fn events_stay_apart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.folded");
     let target = OutputTarget::parse(&path, None).unwrap();
-    let written = super::write(&profile.views(), &target, &Look::default()).unwrap();
+    let written = super::write(&profile.views(), &target, &PictureOptions::default()).unwrap();
     let sums = written.iter().map(|to| sum_of_folded(&std::fs::read_to_string(&to.name).unwrap()));
     assert_eq!(sums.collect::<Vec<_>>(), [profile.accounts(Event::Cpu).shown(), kept + 5]);
     assert!(written[1].name.ends_with("x-page-faults.folded"));

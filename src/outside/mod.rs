@@ -1,5 +1,5 @@
-//! Unwinds threads that wait still, from outside: the unwinder of `bpf/`, compiled for user space (`walker.c`), on the
-//! memory of their process.
+//! Unwinds threads that are still waiting, from outside: the unwinder of `bpf/`, compiled for user space (`walker.c`), on
+//! the memory of their process.
 #![allow(unsafe_code)] // calls of the unwinder, and its calls back
 
 use std::ffi::{c_long, c_void};
@@ -39,7 +39,7 @@ impl OutsidePages {
     }
 }
 
-/// The user stack of a thread that waits still.
+/// The user stack of a thread that is still waiting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideStack {
     /// User frames, leaf first.

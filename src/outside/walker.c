@@ -1,6 +1,6 @@
 /*
- * The unwinder of bpf/, compiled for user space. It unwinds a thread that waits still, from the registers with which the
- * thread left user mode. What are BPF maps in the kernel is memory here: the pages of one process's unwind tables and
+ * The unwinder of bpf/, compiled for user space. It unwinds a thread that is still waiting, from the registers with which
+ * the thread left user mode. What are BPF maps in the kernel is memory here: the pages of one process's unwind tables and
  * address space. The caller reads the memory of the process.
  *
  * One walk at a time on a thread. Nothing here is allocated, and no walk reads more than JP_MAX_READS times.

@@ -74,7 +74,7 @@ impl OptedInPods {
         if !known.pods.contains_key(uid) {
             self.0.wanted.notify_one();
         }
-        while known.is_to_wait(uid, next) {
+        while known.must_wait(uid, next) {
             let Some(left) = end.checked_duration_since(Instant::now()) else { break };
             known = self.0.changed.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -128,7 +128,7 @@ impl OptedInPods {
 
 impl PollResults {
     /// Whether the poll with this number may still bring an answer about a pod.
-    fn is_to_wait(&self, uid: &str, look: u64) -> bool {
+    fn must_wait(&self, uid: &str, look: u64) -> bool {
         let hopeless = self.vain.is_some_and(|then| then.elapsed() < HOPELESS);
         !self.pods.contains_key(uid) && self.ended < look && !hopeless && !self.closed
     }

@@ -158,7 +158,7 @@ impl ContainerNames {
 
     /// Whether a cgroup seems to be of a container within the one that counts: the kubelet may write its files later.
     #[must_use]
-    pub fn seems_inner(&self, dir: &Path) -> bool {
+    pub fn is_maybe_nested(&self, dir: &Path) -> bool {
         let claimed = dir.ancestors().find_map(|group| self.claimed(group));
         claimed.is_some_and(|claimed| self.container(dir).is_some_and(|counts| counts.id != claimed.id))
     }
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(of(&holder), ("web-0".into(), String::new(), pause.clone()));
         assert_eq!(of(&elsewhere), ("db-0".into(), "app".into(), other.clone()));
         assert_eq!(of(&unknown), outer(), "the node's files know no such pod");
-        assert_eq!([&app, &unknown].map(|dir| names().seems_inner(dir)), [false, true]);
+        assert_eq!([&app, &unknown].map(|dir| names().is_maybe_nested(dir)), [false, true]);
         assert_eq!(of(&mixed), outer(), "that container is in another pod");
         // Another node's container has cgroups of the same names.
         group(format!("kubepods/pod{foreign_uid}"));

@@ -1,4 +1,4 @@
-//! The memory of a living program, and whether its threads wait still, for a reader outside of it.
+//! The memory of a living program, and whether its threads are still waiting, for a reader outside of it.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _};
@@ -122,7 +122,7 @@ impl Processes {
         look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
     ) -> Option<T> {
         let index = self.timelines.get(&tgid)?.len().checked_sub(1)?;
-        self.look_at(tgid, index, look)
+        self.inspect(tgid, index, look)
     }
 
     /// The same with the memory of this program, of which there was a sample at time `at`.
@@ -133,10 +133,10 @@ impl Processes {
         look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
     ) -> Option<T> {
         let index = self.select(id, at)?;
-        self.look_at(id.tgid, index, look)
+        self.inspect(id.tgid, index, look)
     }
 
-    fn look_at<T: Send + 'static>(
+    fn inspect<T: Send + 'static>(
         &mut self,
         tgid: u32,
         index: usize,

@@ -60,7 +60,7 @@ pub use options::ProcessOptions;
 pub use patience::{CallTimedOut, TimedCalls};
 pub use reading::running_thread;
 pub use root::{FileOwner, OpenRefusal, ProcessRoot};
-pub use table::{Counts, ProcessInfo, Processes, ScanScope};
+pub use table::{ProcessInfo, ProcessTableCounts, Processes, ScanScope};
 pub use unlocated::Unlocated;
 
 /// The number of an I/O error; `EIO` if the error is not the kernel's.

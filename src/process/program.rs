@@ -8,7 +8,7 @@ use super::mappings::{MappedObject, Mapping, Mappings, Vdso};
 use super::procfs::Stat;
 use super::reading::{ExpectedProgram, ReadMaps};
 use super::root::ProcessRoot;
-use super::search_time::MovedSearches;
+use super::search_time::MovedSearchSchedule;
 use super::unlocated::Unlocated;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -78,7 +78,7 @@ pub(super) struct ProcessImage {
     /// How long reading the mappings took, ns.
     pub(super) read_took: u64,
     /// When to look for code of files in the program's anonymous memory.
-    pub(super) moved: MovedSearches,
+    pub(super) moved: MovedSearchSchedule,
 }
 
 impl ProcessImage {
@@ -110,7 +110,7 @@ impl ProcessImage {
             root: None,
             reread: MonoNs(0),
             read_took: 0,
-            moved: MovedSearches::default(),
+            moved: MovedSearchSchedule::default(),
         }
     }
 
@@ -169,7 +169,7 @@ impl ProcessImage {
             root: None,
             reread: MonoNs(0),
             read_took: 0,
-            moved: MovedSearches::default(),
+            moved: MovedSearchSchedule::default(),
             ..*self
         }
     }

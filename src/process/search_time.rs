@@ -21,7 +21,7 @@ const MOST_SAVED: u64 = 1_000_000_000;
 
 /// When to search one program's memory for code of files.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MovedSearches {
+pub(super) struct MovedSearchSchedule {
     /// Searches in a row that found nothing.
     in_vain: Backoff,
     /// No search before this time, because of the cost of the previous search.
@@ -30,7 +30,7 @@ pub(super) struct MovedSearches {
     retry_at: MonoNs,
 }
 
-impl MovedSearches {
+impl MovedSearchSchedule {
     /// Ends the pause after searches that found nothing: a file's code was covered, so it may have been moved.
     pub(super) fn reset_backoff(&mut self) {
         self.in_vain.begin_anew();
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn who_generates_code_is_asked_ever_more_seldom() {
-        let mut searches = MovedSearches::default();
+        let mut searches = MovedSearchSchedule::default();
         let (mut now, mut times, mut by_bytes) = (MonoNs(1), 0_u32, 0);
         while now.0 < 24 * 3600 * SECOND {
             if searches.is_due(now) {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_search_costs_a_part_of_the_time() {
-        let mut searches = MovedSearches::default();
+        let mut searches = MovedSearchSchedule::default();
         searches.search_ended(MonoNs(SECOND), SECOND / 10, true);
         searches.reset_backoff();
         assert!(!searches.is_due(MonoNs(2 * SECOND + SECOND / 2)));

@@ -50,7 +50,7 @@ pub struct ProcessInfo {
 
 /// How much the table keeps, and what it could not keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ProcessTableCounts {
     /// Programs, ended ones included.
     pub programs: usize,
     /// Executable mappings; mappings that forked processes share count once.
@@ -100,7 +100,7 @@ pub struct Processes {
     sweep: bool,
     /// When that look was.
     swept: MonoNs,
-    pub(super) counts: Counts,
+    pub(super) counts: ProcessTableCounts,
 }
 
 impl Processes {
@@ -125,7 +125,7 @@ impl Processes {
             unsure: false,
             sweep: false,
             swept: MonoNs::now(),
-            counts: Counts::default(),
+            counts: ProcessTableCounts::default(),
             options,
         }
     }
@@ -241,10 +241,10 @@ impl Processes {
 
     /// How much the table keeps, and what it could not keep.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ProcessTableCounts {
         let files = self.files.counts();
         let programs = self.timelines.values().map(Vec::len).sum();
-        Counts {
+        ProcessTableCounts {
             programs,
             files: files.named,
             open_files: files.open,

@@ -24,11 +24,12 @@ pub struct LineRow {
 }
 
 impl ProfileView<'_> {
-    /// Lines with self samples, the most first. A function without line information has one row. The leaf of CPU time ran,
-    /// so only its line counts. Other events happen in the kernel or the JVM, on behalf of the innermost line of the program.
+    /// Lines with self samples, the most first. A function without line information has one row. The leaf of CPU time
+    /// ran, so only its line counts. Other events happen in the kernel or the JVM, on behalf of the innermost line of the
+    /// program.
     #[must_use]
     pub fn lines(&self) -> Vec<LineRow> {
-        let (function, rows) = self.families();
+        let (function, rows) = self.function_rows();
         let mut sums = Sums::default();
         for (leaf, weight) in self.ending() {
             let mut up = self.code_up(leaf).map(|node| self.frame_of(node));

@@ -27,7 +27,7 @@ impl ProfileView<'_> {
     /// The direct callers or callees of the function with this symbol, those with the most samples first.
     #[must_use]
     pub fn neighbours(&self, symbol: u32, side: CallSide) -> Vec<NeighbourRow> {
-        let (function, rows) = self.families();
+        let (function, rows) = self.function_rows();
         let Some(own) = function.get(symbol as usize).copied().flatten() else { return Vec::new() };
         let frames = self.frames();
         // The last row is for samples without a neighbour.

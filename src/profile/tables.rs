@@ -129,7 +129,7 @@ impl ProfileView<'_> {
     /// Functions, those with the most self samples first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
-        let (function, mut rows) = self.families();
+        let (function, mut rows) = self.function_rows();
         let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
         let ticks = self.ticks(rows.len(), row_of);
         for (row, ticks) in rows.iter_mut().zip(ticks) {
@@ -220,7 +220,7 @@ impl ProfileView<'_> {
     }
 
     /// The row of each symbol that is a function, and the rows.
-    pub(super) fn families(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
+    pub(super) fn function_rows(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
         let mut ids: HashMap<(Origin, StrId, Option<UnknownReason>), usize> = HashMap::new();
         let mut rows = Vec::new();
         let symbols = self.frames().symbols().iter().enumerate();

@@ -79,8 +79,8 @@ pub struct Stack {
     pub kernel: Vec<u64>,
     /// User frames, leaf first.
     pub user: Vec<UserWord>,
-    /// The thread, if it waits still ([`StopReason::Unfinished`]): `user` has one frame until the stack is unwound from
-    /// outside.
+    /// The thread, if it is still waiting ([`StopReason::Unfinished`]): `user` has one frame until the stack is unwound
+    /// from outside.
     pub waiting: Option<Box<StillWaiting>>,
     /// For which Java lock the thread waited; only of waits.
     pub lock: Option<Lock>,

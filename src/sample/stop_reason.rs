@@ -27,8 +27,8 @@ pub enum StopReason {
     NoFrame,
     /// Another tool's uretprobe replaced the return address, and the true one is unknown.
     Uretprobe,
-    /// The thread waits still, and its stack could not be unwound from outside: only the pc from which it entered the
-    /// kernel is known.
+    /// The thread is still waiting, and its stack could not be unwound from outside: only the pc from which it entered
+    /// the kernel is known.
     Unfinished,
 }
 

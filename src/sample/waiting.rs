@@ -1,4 +1,4 @@
-//! A thread that waits still: what user space needs to unwind its stack from outside.
+//! A thread that is still waiting: what user space needs to unwind its stack from outside.
 
 use serde::{Deserialize, Serialize};
 

@@ -19,7 +19,7 @@ use super::guard::AccessCheck;
 use super::listener::Listener;
 use super::response::{HttpResponse, text_response};
 use super::{Address, FeedStats};
-use crate::output::{Look, page};
+use crate::output::{PictureOptions, page};
 use crate::profile::{Profile, ProfileView};
 use crate::sample::Event;
 
@@ -67,7 +67,7 @@ impl RunServer {
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("--serve")?;
         let listener = runtime.block_on(Listener::bind(&config.address)).context("--serve")?;
         let address = listener.address(&config.address);
-        let look = Look { title: Some(config.title), ..Look::default() };
+        let look = PictureOptions { title: Some(config.title), ..PictureOptions::default() };
         let site = Arc::new(RunSite {
             feed: Feed::default(),
             guard: AccessCheck::new(config.token_file),
@@ -112,7 +112,7 @@ impl RunServer {
     ///
     /// # Errors
     /// The profile cannot be encoded.
-    pub fn end(&mut self, views: &[ProfileView<'_>], look: &Look) -> anyhow::Result<()> {
+    pub fn end(&mut self, views: &[ProfileView<'_>], look: &PictureOptions) -> anyhow::Result<()> {
         let document = page::packed(views, look)?;
         self.news.blocking_send(PageMessage::End(document)).context("the thread of --serve has ended")
     }
@@ -150,7 +150,7 @@ struct RunSite {
     feed: Feed,
     guard: AccessCheck,
     events: Vec<Event>,
-    look: Look,
+    look: PictureOptions,
     so_far: Mutex<CumulativeProfile>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::idle::Idle;
+use super::idle::IdleDetector;
 use super::name_queue::{NameQueue, QueuedStack};
 use super::new_samples::NewSamples;
 use super::object_frame;
@@ -14,7 +14,7 @@ use super::sampler::WindowBatch;
 use super::tally::EventTally;
 use super::wakers::Wakers;
 use super::{long_waits, probe_frames};
-use crate::capture::{Counted, Window};
+use crate::capture::{Window, WindowCounts};
 use crate::process::comm::{self, MAX_KERNEL, fold_numbers};
 use crate::profile::frames::FrameId;
 use crate::profile::labels::LabelsId;
@@ -126,7 +126,7 @@ impl LastStack {
 pub(super) struct Aggregator {
     /// Parts that still wait for names of stacks; the last one still gets windows.
     parts: VecDeque<RunPart>,
-    idle: Idle,
+    idle: IdleDetector,
     view: StackDisplay,
     /// Ticks of threads whose names may be truncated.
     cut_names: u64,
@@ -141,7 +141,7 @@ pub(super) struct Aggregator {
 }
 
 impl Aggregator {
-    pub(super) fn new(idle: Idle, view: StackDisplay) -> Aggregator {
+    pub(super) fn new(idle: IdleDetector, view: StackDisplay) -> Aggregator {
         Aggregator {
             parts: VecDeque::from([RunPart::new(view.first)]),
             idle,
@@ -238,7 +238,8 @@ impl Aggregator {
     /// Adds a window's counts to its part.
     fn count(&mut self, number: u64, counted: &Window) {
         let RunPart { tally, most_stacks, .. } = self.part(number);
-        for Counted { event, frameless, misfiled, counters, kept, waited, allocated } in &counted.events {
+        for WindowCounts { event, frameless, misfiled, counters, kept, waited, allocated } in &counted.events
+        {
             let tally = tally.of(*event);
             tally.waits.times.add(waited);
             tally.allocated.add(allocated);

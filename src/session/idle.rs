@@ -12,7 +12,7 @@ const OFTEN: u64 = 8;
 
 /// Prefixes of functions in which a CPU waits for work: the halting instruction of each idle driver, and the loop
 /// around it (kernel/sched/idle.c, drivers/cpuidle, arch/*/kernel/process.c; kernels 5.10 to 6.18).
-const WAITS: &[&str] = &[
+const IDLE_FUNCTIONS: &[&str] = &[
     "acpi_idle_",
     "acpi_processor_ffh_cstate_enter",
     "acpi_safe_halt",
@@ -36,7 +36,7 @@ const WAITS: &[&str] = &[
     "xen_safe_halt",
 ];
 
-pub(super) struct Idle {
+pub(super) struct IdleDetector {
     /// Idle stacks are in the profile (`--idle`).
     pub(super) shown: bool,
     idle_addresses: IdleAddressMap,
@@ -44,9 +44,9 @@ pub(super) struct Idle {
     rules: IdleRules,
 }
 
-impl Idle {
-    pub(super) fn new(idle_addresses: IdleAddressMap, shown: bool, rules: IdleRules) -> Idle {
-        Idle { shown, idle_addresses, rules }
+impl IdleDetector {
+    pub(super) fn new(idle_addresses: IdleAddressMap, shown: bool, rules: IdleRules) -> IdleDetector {
+        IdleDetector { shown, idle_addresses, rules }
     }
 
     /// How a stack of a wait is shown, whose frames are `frames`, root first.
@@ -62,10 +62,10 @@ impl Idle {
     /// program, which from then on only counts ticks there. On a mostly idle machine these stacks would cost more than
     /// all others.
     pub(super) fn is_idle(&mut self, stack: &Stack, frames: &[Arc<Frame>], ticks: u64) -> bool {
-        if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_wait(&leaf.name)) {
+        if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_idle_function(&leaf.name)) {
             return false;
         }
-        if let Some(ip) = place_to_learn(self.shown, &stack.kernel, ticks)
+        if let Some(ip) = new_idle_address(self.shown, &stack.kernel, ticks)
             && let Err(error) = self.idle_addresses.add(ip)
         {
             log::debug!("idle: {error:#}");
@@ -75,31 +75,39 @@ impl Idle {
 }
 
 /// The address of an idle stack's leaf, if such stacks are hidden and this one is frequent.
-fn place_to_learn(shown: bool, kernel: &[u64], ticks: u64) -> Option<u64> {
+fn new_idle_address(shown: bool, kernel: &[u64], ticks: u64) -> Option<u64> {
     if shown || ticks < OFTEN { None } else { kernel.first().copied() }
 }
 
 /// Whether a stack of process 0 with this leaf is idle.
-fn is_wait(leaf: &str) -> bool {
-    WAITS.iter().any(|wait| leaf.starts_with(wait))
+fn is_idle_function(leaf: &str) -> bool {
+    IDLE_FUNCTIONS.iter().any(|wait| leaf.starts_with(wait))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{OFTEN, is_wait, place_to_learn};
+    use super::{OFTEN, is_idle_function, new_idle_address};
 
     #[test]
     fn halting_is_idle_and_interrupts_are_not() {
-        assert!(is_wait("default_idle") && is_wait("pv_native_safe_halt") && is_wait("intel_idle_irq"));
-        assert!(!is_wait("net_rx_action") && !is_wait("__do_softirq") && !is_wait("schedule_idle"));
+        assert!(
+            is_idle_function("default_idle")
+                && is_idle_function("pv_native_safe_halt")
+                && is_idle_function("intel_idle_irq")
+        );
+        assert!(
+            !is_idle_function("net_rx_action")
+                && !is_idle_function("__do_softirq")
+                && !is_idle_function("schedule_idle")
+        );
     }
 
     #[test]
     fn places_are_learned_where_idleness_is_hidden() {
         let kernel = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_0020];
-        assert_eq!(place_to_learn(false, &kernel, OFTEN), Some(kernel[0]));
-        assert_eq!(place_to_learn(false, &kernel, OFTEN - 1), None, "by chance");
-        assert_eq!(place_to_learn(true, &kernel, OFTEN), None, "its stack is shown");
-        assert_eq!(place_to_learn(false, &[], OFTEN), None);
+        assert_eq!(new_idle_address(false, &kernel, OFTEN), Some(kernel[0]));
+        assert_eq!(new_idle_address(false, &kernel, OFTEN - 1), None, "by chance");
+        assert_eq!(new_idle_address(true, &kernel, OFTEN), None, "its stack is shown");
+        assert_eq!(new_idle_address(false, &[], OFTEN), None);
     }
 }

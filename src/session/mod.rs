@@ -47,7 +47,7 @@ pub use stop::at_signals;
 pub use tally::loss_reasons;
 
 use aggregator::{Aggregator, StackDisplay};
-use idle::Idle;
+use idle::IdleDetector;
 use launch::Launched;
 use sampler::{Limits, Sampler, SamplerMessage};
 use stages::{LoaderMaps, Stages};
@@ -57,8 +57,9 @@ use supported::SupportedSettings;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends. If
-/// sampling ends early, the result has the error beside the outcome until then. `fresh` gets after each second the samples
-/// that have their names since the call before; these are in the outcome too. The next second waits while `fresh` runs.
+/// sampling ends early, the result has the error beside the outcome until then. `fresh` gets after each second the
+/// samples that have their names since the call before; these are in the outcome too. The next second waits while `fresh`
+/// runs.
 ///
 /// # Errors
 /// If this host does not allow sampling, if the command cannot be run (a [`Failure`](crate::failure::Failure) of the
@@ -122,7 +123,7 @@ fn sample(
         log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
-    let idle = Idle::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
+    let idle = IdleDetector::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
     let mut world = World::start(settings, groups, launched.as_ref().map(Launched::pid))?;
     world.new_pauses = fresh.is_some().then(Vec::new);
     let Settings { per_thread, raw_threads, seconds, .. } = *settings;

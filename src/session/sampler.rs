@@ -15,15 +15,15 @@ use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
 use crate::capture::{
-    AllocationProbes, Capture, CgroupMap, ContextMap, ExpectedSamples, IdleAddressMap, Member, RunStats,
-    UnwindMemory, Window,
+    AllocationProbes, Capture, CgroupMap, CgroupMember, ContextMap, ExpectedSamples, IdleAddressMap,
+    RunStats, UnwindMemory, Window,
 };
 use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::process::throttling::MachineTime;
 use crate::sample::unit::Unit;
 use crate::sample::{Event, MonoNs};
-use crate::targets::processes::{Change, Targets};
+use crate::targets::processes::{FilterChange, Targets};
 
 /// The length of a window.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ pub(super) struct ProgramHandles {
     pub(super) allocations: Vec<AllocationProbes>,
     pub(super) contexts: ContextMap,
     /// Processes that the cgroup filter matches; empty if there is no cgroup filter.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<CgroupMember>,
 }
 
 impl ProgramHandles {
@@ -417,16 +417,16 @@ impl Run {
     }
 
     /// Updates the filter of the BPF program after changes of the targets.
-    fn follow(&mut self, what: impl FnOnce(&mut Targets) -> Vec<Change>) {
+    fn follow(&mut self, what: impl FnOnce(&mut Targets) -> Vec<FilterChange>) {
         let Some(targets) = &mut self.targets else { return };
         let program = self.capture.program();
         for change in what(targets) {
             match change {
-                Change::Want(tgid) => {
+                FilterChange::Want(tgid) => {
                     // If the map is full, the BPF program finds the process by its ancestors, as long as those run.
                     let _ = program.want(tgid);
                 }
-                Change::Forget(id) => program.forget(id),
+                FilterChange::Forget(id) => program.forget(id),
             }
         }
     }

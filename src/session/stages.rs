@@ -15,7 +15,7 @@ use super::targets_stage::TargetsStage;
 use crate::allocators;
 use crate::capture::{AllocationProbes, ContextMap, UnwindMemory};
 use crate::limits::{Limit, ReachedLimits};
-use crate::loader::unwinding::Unwinding;
+use crate::loader::table_loader::TableLoader;
 use crate::plan::{Control, Settings};
 use crate::process::ProcessEvent;
 use crate::profile::Profile;
@@ -27,9 +27,10 @@ use crate::trace::{ContextPlaces, ProcessContexts};
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
 /// All stages, in their order. First, who runs. Then allocations, if the user asks for them: a new program allocates from
-/// its first moment on. Then runtimes, whose descriptions of JIT code the unwinder needs. Then trace contexts, if the user
-/// asks for them: the stage looks at the processes that changed. Then what processes publish. Unwinding takes these processes from their list: it loads
-/// unwind tables, and removes wrong frames from stacks that were unwound without them. Symbolizing comes last.
+/// its first moment on. Then runtimes, whose descriptions of JIT code the unwinder needs. Then trace contexts, if the
+/// user asks for them: the stage looks at the processes that changed. Then what processes publish. Unwinding takes these
+/// processes from their list: it loads unwind tables, and removes wrong frames from stacks that were unwound without
+/// them. Symbolizing comes last.
 fn in_order(
     settings: &Settings,
     control: &Control,
@@ -79,7 +80,7 @@ impl<'a> Stages<'a> {
         aggregator: Aggregator,
     ) -> Stages<'a> {
         let LoaderMaps { unwind, contexts, allocations, launched } = maps;
-        let unwinding = Box::new(Unwinding::new(unwind, world.scope.clone()));
+        let unwinding = Box::new(TableLoader::new(unwind, world.scope.clone()));
         let traces: Vec<Box<dyn Stage>> = match settings.trace_context {
             true => vec![Box::new(ContextPlaces::new(contexts)), Box::new(ProcessContexts::new())],
             false => Vec::new(),

@@ -9,7 +9,7 @@ use crate::capture::abi::{Allocated, Counters, LOSSES};
 use crate::profile::Module;
 use crate::profile::report::TraceReport;
 use crate::sample::{Event, ProcessId, StopReason};
-use crate::world::RuntimeTicks;
+use crate::world::RuntimeSamples;
 
 /// Every reason for which a session loses samples: those of the BPF program, and counts that came without
 /// frames, or without a known event.
@@ -21,7 +21,7 @@ pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
 pub(super) struct Tally {
     events: BTreeMap<Event, EventTally>,
     /// Ticks of the first event by process, for the runtimes' rows of the report.
-    pub(super) runtimes: HashMap<ProcessId, RuntimeTicks>,
+    pub(super) runtimes: HashMap<ProcessId, RuntimeSamples>,
 }
 
 impl Tally {

@@ -150,7 +150,7 @@ impl JitMaps {
             (map.used, map.user) = (self.asked, user);
         }
         // Read on even if all addresses have names: other code may have replaced the named code.
-        self.read_on(child, writer);
+        self.read_new_lines(child, writer);
         self.ask(child, writer, seen)
     }
 
@@ -344,7 +344,7 @@ impl JitMaps {
     }
 
     /// Makes the worker read the new lines of the map.
-    fn read_on(&mut self, child: &mut WorkerProcess, writer: MapWriter) {
+    fn read_new_lines(&mut self, child: &mut WorkerProcess, writer: MapWriter) {
         let others =
             self.maps.iter().filter(|(other, map)| **other != writer && map.backoff.is_some()).count();
         let again_after = self.again_after;

@@ -95,7 +95,7 @@ pub(crate) enum WorkerResponse {
     Refused,
 }
 
-/// A thread that waits still, whose stack is to be unwound from outside.
+/// A thread that is still waiting, whose stack is to be unwound from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadToUnwind {
     /// The thread and its registers.

@@ -157,13 +157,13 @@ impl Native {
     /// Frees memory whose content is quickly read again. Returns whether such memory is still held.
     pub(crate) fn trim(&self) -> bool {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::lines_so_far).is_some_and(BlazesymFile::trim)
+        self.dwarf().and_then(SymbolFile::cached_lines).is_some_and(BlazesymFile::trim)
     }
 
     /// Frees all such memory, because other files are looked up now.
     pub(crate) fn forget_lines(&self) {
         *self.shared.borrow_mut() = None;
-        self.dwarf().and_then(SymbolFile::lines_so_far).into_iter().for_each(BlazesymFile::forget_lines);
+        self.dwarf().and_then(SymbolFile::cached_lines).into_iter().for_each(BlazesymFile::forget_lines);
     }
 
     /// The functions at an address: by symbols, then DWARF, then the PLT, then the extent of the code.
@@ -250,7 +250,7 @@ impl Native {
                     (start, self.tables().find_map(name))
                 }
                 None => {
-                    let symbol = self.reaching(address)?;
+                    let symbol = self.unsized_symbol(address)?;
                     (symbol.start, Some(symbol.name))
                 }
             },
@@ -260,8 +260,8 @@ impl Native {
 
     /// The function without a size that reaches to an address, as far as known. A function with a description ends
     /// where its description ends.
-    fn reaching(&self, address: u64) -> Option<CoveringSymbol> {
-        let symbol = self.tables().find_map(|table| table.reaching(address))?;
+    fn unsized_symbol(&self, address: u64) -> Option<CoveringSymbol> {
+        let symbol = self.tables().find_map(|table| table.unsized_symbol(address))?;
         let extents = self.extents();
         let next = extents.next(symbol.start).is_none_or(|next| next > address);
         (next && extents.start_of(symbol.start).is_none()).then_some(symbol)

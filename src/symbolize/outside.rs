@@ -1,4 +1,5 @@
-//! The broker's part of unwinding from outside: the worker that reads the memory of processes whose threads wait still.
+//! The broker's part of unwinding from outside: the worker that reads the memory of processes whose threads are still
+//! waiting.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -31,7 +32,7 @@ pub struct OutsideProcess {
     pub space: u32,
 }
 
-/// The worker for memory of processes whose threads wait still; started when it is first needed.
+/// The worker for memory of processes whose threads are still waiting; started when it is first needed.
 #[derive(Debug)]
 pub(super) struct OutsideWorker {
     binary: PathBuf,

@@ -15,7 +15,7 @@ pub struct Stats {
     pub worker_lost: u64,
     /// Workers that were replaced because they held too much memory.
     pub worker_evicted: u64,
-    /// CPU time and memory of the workers for files, and for stacks of threads that wait still.
+    /// CPU time and memory of the workers for files, and for stacks of threads that are still waiting.
     pub worker: WorkerCost,
     /// Files that are no longer read, because workers were lost over them.
     pub files_poisoned: u64,

@@ -61,7 +61,7 @@ impl SymbolFile {
     }
 
     /// The result of `lines`, if it was needed before.
-    pub(super) fn lines_so_far(&self) -> Option<&BlazesymFile> {
+    pub(super) fn cached_lines(&self) -> Option<&BlazesymFile> {
         let place = if self.has_packed_dwarf { &self.unpacked } else { &self.blaze };
         place.get()?.as_ref()
     }
@@ -92,7 +92,7 @@ impl SymbolFile {
 
     /// The function without a size, but with the type of a function, that may contain `address`. No other symbol and no
     /// other section may begin before `address`.
-    pub(super) fn reaching(&self, address: u64) -> Option<CoveringSymbol> {
+    pub(super) fn unsized_symbol(&self, address: u64) -> Option<CoveringSymbol> {
         // The dynamic table is not complete, so the code between two of its symbols is unknown.
         if !self.elf.has_symtab() {
             return None;
@@ -114,7 +114,7 @@ impl SymbolFile {
 
     /// Memory held on the heap, bytes.
     pub(super) fn memory(&self) -> usize {
-        let blaze = self.lines_so_far().map_or(0, BlazesymFile::memory);
+        let blaze = self.cached_lines().map_or(0, BlazesymFile::memory);
         self.elf.memory() + blaze + self.aliases.get().map_or(0, Aliases::memory)
     }
 

@@ -145,9 +145,9 @@ impl Symbolizer {
         frames
     }
 
-    /// Unwinds threads of one process that wait still, by the memory of the process. A stack is right only if the thread
-    /// has not run since its registers were saved, which the caller checks afterwards. `None` for threads that could not
-    /// be unwound: the process blocks the reading of its memory, say.
+    /// Unwinds threads of one process that are still waiting, by the memory of the process. A stack is right only if the
+    /// thread has not run since its registers were saved, which the caller checks afterwards. `None` for threads that
+    /// could not be unwound: the process blocks the reading of its memory, say.
     pub fn unwind_outside(
         &mut self,
         process: &OutsideProcess,

@@ -63,7 +63,7 @@ impl Containers {
             next_names: now,
         };
         let names = containers.node.names();
-        containers.look_through(&names);
+        containers.scan(&names);
         containers
     }
 
@@ -122,7 +122,7 @@ impl Containers {
         }
         new.retain(|id| !self.known.contains_key(id));
         if !new.is_empty() && Instant::now() >= self.next_look {
-            self.look_through(&names);
+            self.scan(&names);
         }
     }
 
@@ -135,7 +135,7 @@ impl Containers {
     }
 
     /// Looks up all cgroups that exist.
-    fn look_through(&mut self, names: &ContainerNames) {
+    fn scan(&mut self, names: &ContainerNames) {
         let (now, began) = (Instant::now(), cpu_time());
         for dir in self.hierarchies.dirs(self.naming).into_iter().take(MAX_KNOWN) {
             if let Some(id) = number(&dir).filter(|id| !self.known.contains_key(id)) {
@@ -164,7 +164,7 @@ impl Containers {
             self.unnamed.clear();
         }
         let container = container(names, dir);
-        if container.as_deref().is_some_and(is_unnamed) || names.seems_inner(dir) {
+        if container.as_deref().is_some_and(is_unnamed) || names.is_maybe_nested(dir) {
             self.unnamed.push((id, dir.to_owned(), Instant::now() + UNNAMED));
         }
         self.known.insert(id, container);
@@ -184,7 +184,7 @@ impl Containers {
             let Some(found) = container(&names, dir).filter(|_| number(dir) == Some(*id)) else {
                 return false;
             };
-            let still = (is_unnamed(&found) || names.seems_inner(dir)) && now < *until;
+            let still = (is_unnamed(&found) || names.is_maybe_nested(dir)) && now < *until;
             known.insert(*id, Some(found));
             still
         });

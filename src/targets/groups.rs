@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
-use crate::capture::{CgroupMap, Cgroups, Member};
+use crate::capture::{CgroupMap, CgroupMember, Cgroups};
 use crate::failure::Failure;
 use crate::plan::allowance::{cpu_time, next_look};
 use crate::plan::{Settings, Target};
@@ -88,20 +88,20 @@ impl Groups {
     ///
     /// # Errors
     /// When they differ for more than half of a hierarchy's compared processes.
-    pub(crate) fn begin(&mut self, map: CgroupMap, members: &[Member]) -> Result<(), Failure> {
+    pub(crate) fn begin(&mut self, map: CgroupMap, members: &[CgroupMember]) -> Result<(), Failure> {
         self.map = Some(map);
         self.compare(members)
     }
 
-    fn compare(&self, members: &[Member]) -> Result<(), Failure> {
+    fn compare(&self, members: &[CgroupMember]) -> Result<(), Failure> {
         let inside: HashSet<u32> = self.chosen.iter().flat_map(|chosen| chosen.group.processes()).collect();
-        let (mine, others): (Vec<&Member>, Vec<&Member>) =
+        let (mine, others): (Vec<&CgroupMember>, Vec<&CgroupMember>) =
             members.iter().partition(|member| member.wanted || inside.contains(&member.tgid));
         let mut hierarchies: Vec<Hierarchy> = members.iter().map(|member| member.group.hierarchy).collect();
         hierarchies.sort_unstable();
         hierarchies.dedup();
         for hierarchy in hierarchies {
-            let of = |m: &&&Member| m.group.hierarchy == hierarchy;
+            let of = |m: &&&CgroupMember| m.group.hierarchy == hierarchy;
             let compared = mine.iter().filter(of).chain(others.iter().filter(of).take(MAX_COMPARED));
             let same: Vec<bool> = compared.filter_map(|member| self.agrees(member)).collect();
             let wrong = same.iter().filter(|same| !**same).count();
@@ -114,7 +114,7 @@ impl Groups {
     }
 
     /// Whether a process is where BPF sees it; `None` if it has gone, or `/proc` does not show where it is.
-    fn agrees(&self, member: &Member) -> Option<bool> {
+    fn agrees(&self, member: &CgroupMember) -> Option<bool> {
         let of = CgroupMembership::of(member.tgid).ok()?;
         let dir = self.hierarchies.dir(member.group.hierarchy, &of)?;
         let same = std::fs::metadata(dir).ok()?.ino() == member.group.id;
@@ -208,7 +208,7 @@ mod tests {
         let next_look = Instant::now();
         let mut groups = Groups { hierarchies, selection: None, first, chosen, ended, map, next_look };
         groups.add(group.clone());
-        let member = |id, wanted| Member { tgid: own, group: GroupId { hierarchy, id }, wanted };
+        let member = |id, wanted| CgroupMember { tgid: own, group: GroupId { hierarchy, id }, wanted };
         assert_eq!(groups.compare(&[member(group.id.id, true)]), Ok(()));
         let elsewhere = groups.compare(&[member(group.id.id + 1, true)]).unwrap_err();
         assert!(elsewhere.to_string().contains("1 of 1 processes"), "{elsewhere}");

@@ -20,7 +20,7 @@ pub(crate) struct Targets {
 
 /// A change of the BPF program's filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum FilterChange {
     /// From now on the id belongs to a wanted process.
     Want(u32),
     /// The id belongs to no wanted process.
@@ -41,8 +41,8 @@ impl Targets {
     }
 
     /// Adds the descendants that exist, and applies what has happened since the targets were named.
-    pub(crate) fn begin(&mut self, descendants: &[u32], events: &[ProcessEvent]) -> Vec<Change> {
-        let mut changes: Vec<Change> = descendants.iter().copied().map(Change::Want).collect();
+    pub(crate) fn begin(&mut self, descendants: &[u32], events: &[ProcessEvent]) -> Vec<FilterChange> {
+        let mut changes: Vec<FilterChange> = descendants.iter().copied().map(FilterChange::Want).collect();
         for &id in descendants {
             self.running.entry(id).or_insert(None);
         }
@@ -54,8 +54,8 @@ impl Targets {
 
     /// Applies events, which must be in the order of time. The BPF program recognises a descendant by its ancestors
     /// when it is sampled. This method also finds descendants whose parents have ended.
-    pub(crate) fn follow(&mut self, events: &[ProcessEvent]) -> Vec<Change> {
-        let mut changes: Vec<Change> = events.iter().filter_map(|event| self.on_event(event)).collect();
+    pub(crate) fn follow(&mut self, events: &[ProcessEvent]) -> Vec<FilterChange> {
+        let mut changes: Vec<FilterChange> = events.iter().filter_map(|event| self.on_event(event)).collect();
         let unsure = events.iter().any(|event| match event.kind {
             // A lost event may have been an exit.
             EventKind::Lost(_) => true,
@@ -74,7 +74,7 @@ impl Targets {
         self.running.is_empty()
     }
 
-    fn on_event(&mut self, event: &ProcessEvent) -> Option<Change> {
+    fn on_event(&mut self, event: &ProcessEvent) -> Option<FilterChange> {
         let id = match self.what {
             TaskKind::Process => event.is_leader().then_some(event.tgid)?,
             TaskKind::Thread => event.tid,
@@ -86,28 +86,28 @@ impl Targets {
                 let known = self.running.remove(&id).is_some();
                 if self.children && self.running.contains_key(&parent) {
                     self.running.insert(id, None);
-                    return Some(Change::Want(id));
+                    return Some(FilterChange::Want(id));
                 }
-                (known || self.children).then_some(Change::Forget(id))
+                (known || self.children).then_some(FilterChange::Forget(id))
             }
             EventKind::Exit if self.running.contains_key(&id) => {
                 self.leaving.insert(id);
                 None
             }
             // The BPF program finds descendants by itself, also those whose fork event was lost.
-            EventKind::Exit => self.children.then_some(Change::Forget(id)),
+            EventKind::Exit => self.children.then_some(FilterChange::Forget(id)),
             _ => None,
         }
     }
 
     /// Removes the targets among `ids` that have ended.
-    fn ask(&mut self, mut ids: HashSet<u32>) -> Vec<Change> {
+    fn ask(&mut self, mut ids: HashSet<u32>) -> Vec<FilterChange> {
         ids.retain(|id| self.running.get(id).is_some_and(|began| has_ended(*id, *began, self.what)));
         for id in &ids {
             self.running.remove(id);
             self.leaving.remove(id);
         }
-        ids.into_iter().map(Change::Forget).collect()
+        ids.into_iter().map(FilterChange::Forget).collect()
     }
 }
 
@@ -146,7 +146,7 @@ fn is_over(stat: &Stat, what: TaskKind) -> bool {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use super::Change::{Forget, Want};
+    use super::FilterChange::{Forget, Want};
     use super::*;
     use crate::sample::MonoNs;
 

@@ -24,14 +24,15 @@ const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
 /// Files of which it is known whether they define the variable.
 const MAX_FILES: usize = 16_384;
-/// A library that was just mapped is not linked yet: the pause before the next look, which doubles, and how many looks.
+/// A library that was just mapped is not linked yet: the pause before the next look, which doubles, and how many
+/// inspections.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LOOKS: u32 = 10;
+const MAX_INSPECTIONS: u32 = 10;
 
 /// A process whose libraries the dynamic linker has not linked yet.
 #[derive(Clone, Copy, Debug)]
 struct Unlinked {
-    looks: u32,
+    inspections: u32,
     next: Instant,
 }
 
@@ -75,17 +76,17 @@ impl ContextPlaces {
     /// Looks at the processes that exist before sampling begins.
     pub(super) fn begin(&mut self, world: &mut World) {
         self.note_changes(world);
-        self.look_until(world, Instant::now() + AT_START);
+        self.inspect_until(world, Instant::now() + AT_START);
     }
 
     /// Looks at some of the processes that changed, as long as the allowance permits.
-    pub(super) fn look_at_some(&mut self, world: &mut World) {
+    pub(super) fn inspect_due(&mut self, world: &mut World) {
         let now = Instant::now();
         let waited = self.unlinked.iter().filter(|(_, process)| process.next <= now);
         self.due.extend(waited.map(|(tgid, _)| *tgid));
         let allowed = self.allowance.now(now).min(PER_CALL);
         if !allowed.is_zero() {
-            self.look_until(world, now + allowed);
+            self.inspect_until(world, now + allowed);
             self.allowance.spend(now.elapsed());
         }
     }
@@ -111,10 +112,10 @@ impl ContextPlaces {
         self.published.len()
     }
 
-    fn look_until(&mut self, world: &mut World, until: Instant) {
+    fn inspect_until(&mut self, world: &mut World, until: Instant) {
         while let Some(tgid) = self.due.pop_first() {
             let wanted = world.walks(tgid) && world.processes.is_alive(tgid);
-            let found = if wanted { self.look(world, tgid) } else { PlaceResult::None };
+            let found = if wanted { self.inspect(world, tgid) } else { PlaceResult::None };
             self.take(tgid, found);
             if Instant::now() >= until {
                 return;
@@ -141,16 +142,16 @@ impl ContextPlaces {
                 }
             }
             PlaceResult::Later => {
-                let looks = before.map_or(0, |process| process.looks) + 1;
-                if looks < LOOKS {
-                    let next = Instant::now() + FIRST_PAUSE * (1 << looks);
-                    self.unlinked.insert(tgid, Unlinked { looks, next });
+                let inspections = before.map_or(0, |process| process.inspections) + 1;
+                if inspections < MAX_INSPECTIONS {
+                    let next = Instant::now() + FIRST_PAUSE * (1 << inspections);
+                    self.unlinked.insert(tgid, Unlinked { inspections, next });
                 }
             }
         }
     }
 
-    fn look(&mut self, world: &mut World, tgid: u32) -> PlaceResult {
+    fn inspect(&mut self, world: &mut World, tgid: u32) -> PlaceResult {
         let World { processes, symbolizer, .. } = world;
         let Some(code) = processes.code(tgid) else { return PlaceResult::None };
         let (start_code, end_code) = (code.start_code, code.end_code);

@@ -1,5 +1,5 @@
-//! Trace contexts as a stage of a session. It stands before the loader of unwind tables, which takes the list of processes
-//! that changed.
+//! Trace contexts as a stage of a session. It stands before the loader of unwind tables, which takes the list of
+//! processes that changed.
 
 use super::places::ContextPlaces;
 use crate::limits::ReachedLimits;
@@ -23,7 +23,7 @@ impl Stage for ContextPlaces {
 
     fn on_tick(&mut self, world: &mut World) {
         self.note_changes(world);
-        self.look_at_some(world);
+        self.inspect_due(world);
     }
 
     fn on_end(&mut self, _: &mut World) {

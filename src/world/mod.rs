@@ -8,6 +8,6 @@ mod window;
 
 pub(crate) use readiness::{NameDelay, Readiness};
 pub(crate) use shared::{ChildStats, World};
-pub(crate) use stage::{PartEnd, PartReport, RuntimeTicks, Stage};
+pub(crate) use stage::{PartEnd, PartReport, RuntimeSamples, Stage};
 pub(crate) use whole_names::ThreadKey;
 pub(crate) use window::{WindowEnd, WindowPauses, WindowStacks};

@@ -62,7 +62,7 @@ pub(crate) trait Stage {
 
 /// Samples of a process, by whether Java code ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuntimeTicks {
+pub(crate) struct RuntimeSamples {
     /// All samples of the process.
     pub(crate) all: u64,
     /// Samples with at least one Java frame.
@@ -76,7 +76,7 @@ pub(crate) struct PartEnd<'a> {
     /// Number of the part's last window.
     pub(crate) window: u64,
     /// Samples of the first event, by process.
-    pub(crate) ticks: &'a HashMap<ProcessId, RuntimeTicks>,
+    pub(crate) ticks: &'a HashMap<ProcessId, RuntimeSamples>,
     pub(crate) symbols: &'a Stats,
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use jbpf_prof::output::{self, Look, OutputTarget};
+use jbpf_prof::output::{self, OutputTarget, PictureOptions};
 use jbpf_prof::profile::pauses::{PauseMark, PauseTotals};
 use jbpf_prof::profile::samples::TimeSpan;
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile};
@@ -40,7 +40,8 @@ fn store(windows: &Path, start_ms: u64, function: &str) {
     profile.pauses.add(PauseMark { pid: 7, second: 0, totals });
     profile.span = TimeSpan { start_unix_ns: start_ms * 1_000_000, duration_ns: WINDOW_MS * 1_000_000 };
     let file = windows.join(format!("{start_ms:015}-{WINDOW_MS:07}.pb.gz"));
-    output::write(&profile.views(), &OutputTarget::parse(&file, None).unwrap(), &Look::default()).unwrap();
+    output::write(&profile.views(), &OutputTarget::parse(&file, None).unwrap(), &PictureOptions::default())
+        .unwrap();
 }
 
 fn live_state(page: &mut Browser, words: &str) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use jbpf_prof::output::{self, Look, OutputTarget, name};
+use jbpf_prof::output::{self, OutputTarget, PictureOptions, name};
 use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::pauses::{JvmPauses, PauseMark, PauseTotals};
 use jbpf_prof::profile::samples::Weight;
@@ -156,7 +156,7 @@ pub fn part(rows: &[Row]) -> Profile {
 }
 
 /// Writes the page of a profile.
-pub fn write(profile: &Profile, file: &Path, look: &Look) {
+pub fn write(profile: &Profile, file: &Path, look: &PictureOptions) {
     output::write(&profile.views(), &OutputTarget::parse(file, None).unwrap(), look).unwrap();
 }
 

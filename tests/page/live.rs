@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use jbpf_prof::output::Look;
+use jbpf_prof::output::PictureOptions;
 use jbpf_prof::profile::Profile;
 use jbpf_prof::profile::samples::TimeSpan;
 use jbpf_prof::sample::Event;
@@ -82,7 +82,9 @@ fn increments_add_up_to_the_whole_page() {
     let grown = page.value(ALL_SHOWN);
     // The end brings the whole as one document, and the server needs no page any more.
     let whole = timed(&fixture::part(&rows()));
-    server.end(&whole.views(), &Look { title: Some("the whole".into()), ..Look::default() }).unwrap();
+    server
+        .end(&whole.views(), &PictureOptions { title: Some("the whole".into()), ..PictureOptions::default() })
+        .unwrap();
     page.wait_for("document.getElementById('title').textContent === 'the whole'");
     assert_eq!(page.value(ALL_SHOWN), grown);
     assert_eq!(page.text("#live-state"), "the run has ended");
@@ -175,7 +177,7 @@ fn a_client_that_never_reads_is_dropped_and_others_go_on() {
         received.recv_timeout(PATIENCE).unwrap();
     }
     let whole = second(0);
-    server.end(&whole.views(), &Look::default()).unwrap();
+    server.end(&whole.views(), &PictureOptions::default()).unwrap();
     assert_eq!(events.join().unwrap(), sent, "the other client has all increments");
     server.drain();
     assert_eq!((server.stats().clients, server.stats().slow), (0, 1));

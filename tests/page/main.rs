@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use jbpf_prof::output::Look;
+use jbpf_prof::output::PictureOptions;
 use jbpf_prof::profile::report::{JvmReport, NameSource};
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile, RunReport};
 use jbpf_prof::sample::{Event, LockKind, ThreadState};
@@ -46,7 +46,7 @@ fn fixture_page(part: &str) -> Option<(Browser, PathBuf)> {
         }],
         ..RunReport::default()
     };
-    let look = Look { report: Some(Arc::new(report)), ..Look::default() };
+    let look = PictureOptions { report: Some(Arc::new(report)), ..PictureOptions::default() };
     fixture::write(&fixture::profile(&rows()), &file, &look);
     let mut browser = Browser::start(&home, 1200, 800);
     browser.open(&file, "", READY);
@@ -322,7 +322,7 @@ fn the_leaf_of_a_wait_has_state_reason_and_lock() {
     (accounts.ticks, accounts.kept) = (cases.len() as u64, cases.len() as u64);
     let home = scratch("leaves");
     let file = home.join("page.html");
-    fixture::write(&profile, &file, &Look::default());
+    fixture::write(&profile, &file, &PictureOptions::default());
     let mut page = Browser::start(&home, 1200, 800);
     page.open(&file, "", READY);
     let words = "(({ profile, selection }) => [...profile.keyNode].map((node, key) => [profile.nameOf(profile.symbol[profile.parent[node]]), \
@@ -419,7 +419,11 @@ fn hostile_names_do_nothing() {
     let file = home.join("page.html");
     let report =
         RunReport { command: names[1].into(), warnings: vec![names[0].into()], ..RunReport::default() };
-    let look = Look { title: Some(names[1].into()), report: Some(Arc::new(report)), ..Look::default() };
+    let look = PictureOptions {
+        title: Some(names[1].into()),
+        report: Some(Arc::new(report)),
+        ..PictureOptions::default()
+    };
     fixture::write(&profile, &file, &look);
     let mut page = Browser::start(&home, 1200, 800);
     page.open(&file, "find=%3Cscript%3Ehit()&process=__proto__&zoom=constructor&range=9-1&view=x", READY);

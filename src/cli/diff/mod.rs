@@ -11,7 +11,7 @@ use crate::compare::{CompareOptions, Work};
 use crate::failure::{Exit, Failure};
 use crate::output::difference::{DiffFormat, DiffTarget};
 use crate::output::report::width_of;
-use crate::output::{Destination, Look};
+use crate::output::{Destination, PictureOptions};
 
 /// The arguments of `diff`, validated.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct DiffConfig {
     /// Whether the text is printed: no output is standard output.
     pub prints_text: bool,
     /// Title, narrowest frame and direction of pictures.
-    pub look: Look,
+    pub look: PictureOptions,
     /// Characters of a line of text.
     pub width: usize,
 }

@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 
 use super::query::SampleQuery;
 use crate::daemon::window::PackedWindow;
-use crate::output::{self, Format, Look, page, pprof};
+use crate::output::{self, Format, PictureOptions, page, pprof};
 use crate::profile::Profile;
 
 /// Limit on the nodes of a merged profile: 16 MiB. The frames of the nodes take several times as much.
@@ -45,8 +45,8 @@ pub(super) struct ProfileRequest {
     pub(super) window_ms: u64,
 }
 
-/// The profile of these windows, the oldest first; `None` if no sample matches the query, or all windows have expired in the
-/// meantime.
+/// The profile of these windows, the oldest first; `None` if no sample matches the query, or all windows have expired in
+/// the meantime.
 pub(super) fn encode_profile(
     windows: &[WindowSource],
     wanted: &ProfileRequest,
@@ -80,14 +80,18 @@ pub(super) fn encode_profile(
         let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
         views = views.drain(first..).take(1).collect();
     }
-    let look = if on_page { page_options(*window_ms) } else { Look::default() };
+    let look = if on_page { page_options(*window_ms) } else { PictureOptions::default() };
     output::encode(&views, format, &look, &mut body)?;
     Ok(Some(body.into()))
 }
 
 /// The look of the daemon's pages.
-pub(in crate::daemon) fn page_options(window_ms: u64) -> Look {
-    Look { title: Some("jbpf-prof: all processes".to_owned()), column_ms: window_ms, ..Look::default() }
+pub(in crate::daemon) fn page_options(window_ms: u64) -> PictureOptions {
+    PictureOptions {
+        title: Some("jbpf-prof: all processes".to_owned()),
+        column_ms: window_ms,
+        ..PictureOptions::default()
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 mod otlp;
 mod outcome;
-mod protocol;
 mod push_protocol;
 mod pyroscope;
+mod registry;
 mod retry;
 mod spool;
 
@@ -23,7 +23,7 @@ use super::client::{Auth, Client, ResponseTooLarge, Trust};
 use crate::output::otlp::Rejection;
 use crate::profile::Profile;
 use outcome::{DeliveryOutcome, judge};
-pub use protocol::Protocol;
+pub use registry::Protocol;
 use retry::Retry;
 use spool::{Spool, SpoolStats, SpooledRequest};
 

@@ -58,7 +58,7 @@ mod tests {
     use hyper::StatusCode;
     use hyper::body::Bytes;
 
-    use super::super::protocol::Protocol;
+    use super::super::registry::Protocol;
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(7);

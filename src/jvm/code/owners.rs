@@ -253,7 +253,7 @@ impl CodeTable {
     }
 
     /// The replay of older code is complete.
-    pub(super) fn replayed(&self) -> bool {
+    pub(super) fn is_replayed(&self) -> bool {
         self.replayed
     }
 

@@ -117,7 +117,7 @@ impl CodeTimeline {
         self.facts.counts = reader.counts();
         self.facts.end = reader.end();
         self.owners.prune();
-        self.facts.replayed = self.owners.replayed();
+        self.facts.replayed = self.owners.is_replayed();
         self.facts.methods = self.owners.methods();
         self.facts.code = self.owners.len();
         self.facts.refused = self.owners.refused();

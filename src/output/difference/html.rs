@@ -5,12 +5,12 @@ use std::io::Write;
 use super::format::DiffFormat;
 use super::model::Difference;
 use crate::compare::Side;
-use crate::output::look::{ComparedColumns, Look};
 use crate::output::page;
+use crate::output::picture_options::{ComparedColumns, PictureOptions};
 
 pub(super) static FORMAT: DiffFormat = DiffFormat { extension: "html", write };
 
-fn write(difference: &Difference<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let title = format!(
         "{} compared with {}",
         difference.files(Side::After).join(", "),
@@ -20,7 +20,10 @@ fn write(difference: &Difference<'_>, look: &Look, out: &mut dyn Write) -> anyho
         base: difference.pair.columns(Side::Before),
         range: difference.pair.columns(Side::After),
     };
-    let look =
-        Look { title: Some(look.title.clone().unwrap_or(title)), columns: Some(columns), ..look.clone() };
+    let look = PictureOptions {
+        title: Some(look.title.clone().unwrap_or(title)),
+        columns: Some(columns),
+        ..look.clone()
+    };
     page::write(&[difference.pair.view()], &look, out)
 }

@@ -19,13 +19,13 @@ pub use target::{BadDiffOutput, DIFF_FORMATS, DiffTarget};
 pub use text::text;
 pub use words::verdict;
 
-use super::look::Look;
+use super::picture_options::PictureOptions;
 
 /// Writes a difference to a file or to standard output.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; no partial file remains.
-pub fn write(difference: &Difference<'_>, target: &DiffTarget, look: &Look) -> anyhow::Result<()> {
+pub fn write(difference: &Difference<'_>, target: &DiffTarget, look: &PictureOptions) -> anyhow::Result<()> {
     super::destination::write(&target.name, |out| (target.format.write)(difference, look, out))
 }
 

@@ -2,7 +2,7 @@
 
 use super::model::Difference;
 use crate::compare::Side;
-use crate::output::folded::{NO_FRAMES, Texts};
+use crate::output::folded::{FoldedTexts, NO_FRAMES};
 use crate::profile::trie::NodeId;
 
 /// Samples before and after.
@@ -10,7 +10,7 @@ pub(super) type SideCounts = [u64; 2];
 
 /// The samples of each node of the pair's trie on both sides.
 pub(super) struct DiffStacks {
-    texts: Texts,
+    texts: FoldedTexts,
     /// For each node the samples that end there.
     ends: Vec<SideCounts>,
 }
@@ -22,7 +22,7 @@ impl DiffStacks {
         for sample in view.by_second() {
             ends[sample.leaf.index()][difference.pair.side_of(sample) as usize] += sample.weight.count;
         }
-        DiffStacks { texts: Texts::of(view.frames()), ends }
+        DiffStacks { texts: FoldedTexts::of(view.frames()), ends }
     }
 
     /// For each node the samples that end there or above.

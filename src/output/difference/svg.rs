@@ -12,7 +12,7 @@ use super::model::Difference;
 use super::stacks::{DiffStacks, SideCounts};
 use super::words;
 use crate::compare::Side;
-use crate::output::look::Look;
+use crate::output::picture_options::PictureOptions;
 use crate::profile::trie::NodeId;
 
 pub(super) static FORMAT: DiffFormat = DiffFormat { extension: "svg", write };
@@ -26,7 +26,7 @@ const UNITS: f64 = 1e9;
 /// A smaller difference, in points, has neither sign.
 const LEAST_POINTS: f64 = 0.05;
 
-fn write(difference: &Difference<'_>, look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let stacks = DiffStacks::of(difference);
     let totals = stacks.totals(difference);
     let shares = Shares::of(difference);

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::{DiffTarget, Difference, text, verdict};
 use crate::compare::{CompareOptions, Comparison, ProfilePair, Work};
-use crate::output::Look;
+use crate::output::PictureOptions;
 use crate::profile::samples::Weight;
 use crate::profile::{Frame, Kind, Labels, Profile};
 use crate::sample::Event;
@@ -49,7 +49,7 @@ fn compared<T>(sides: [u64; 2], per: Option<Work>, then: impl FnOnce(&Difference
 fn written(difference: &Difference<'_>, extension: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(format!("d.{extension}"));
-    super::write(difference, &DiffTarget::parse(&path, None).unwrap(), &Look::default()).unwrap();
+    super::write(difference, &DiffTarget::parse(&path, None).unwrap(), &PictureOptions::default()).unwrap();
     std::fs::read_to_string(path).unwrap()
 }
 

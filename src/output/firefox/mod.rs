@@ -27,7 +27,7 @@ use fxprof_processed_profile::{
 };
 
 use super::folded::{self, NO_FRAMES};
-use super::format::{Format, FormatReader, Needs};
+use super::format::{Format, FormatReader, FormatRequirements};
 use super::name;
 use super::seconds::{SECOND, part_of, spread};
 use crate::profile::kind::Origin;
@@ -46,7 +46,7 @@ use wait_marker::WaitMarker;
 pub static FORMAT: Format = Format {
     names: &["json.gz", "firefox"],
     media_type: "application/gzip",
-    needs: Needs { seconds: true, threads: true },
+    needs: FormatRequirements { seconds: true, threads: true },
     several: true,
     write: |views, _, out| write(views, out),
     read: FormatReader::Never("a Firefox profile is for looking at; convert what it was made from"),

@@ -18,7 +18,7 @@ use std::io::Write;
 use anyhow::{Context, bail, ensure};
 
 use super::folded::{self, NO_FRAMES};
-use super::format::{Format, FormatReader, Needs};
+use super::format::{Format, FormatReader, FormatRequirements};
 use super::name;
 use super::seconds::{SECOND, part_of, spread};
 use crate::profile::frames::Symbol;
@@ -45,7 +45,7 @@ const OF_LOST: u64 = 1 << 33;
 pub static FORMAT: Format = Format {
     names: &["jfr"],
     media_type: "application/octet-stream",
-    needs: Needs { seconds: true, threads: true },
+    needs: FormatRequirements { seconds: true, threads: true },
     several: true,
     write: |views, _, out| write(views, out),
     read: FormatReader::Never(

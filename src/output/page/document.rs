@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::stacks::PageStacks;
 use crate::limits::LimitRow;
-use crate::output::look::Look;
 use crate::output::palette;
+use crate::output::picture_options::PictureOptions;
 use crate::profile::kind::{Origin, Tier};
 use crate::profile::labels::{ContainerLabels, LabelsId};
 use crate::profile::pauses::{JvmPauses, PauseMark, PauseTotals};
@@ -148,7 +148,7 @@ struct PauseColumns {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn of(views: &[ProfileView<'_>], look: &'a Look) -> Document<'a> {
+    pub(super) fn of(views: &[ProfileView<'_>], look: &'a PictureOptions) -> Document<'a> {
         let stacks = PageStacks::of(views);
         let mut tables = Tables::default();
         let mut symbols = SymbolColumns::default();

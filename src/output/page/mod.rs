@@ -15,15 +15,15 @@ mod stored;
 
 use std::io::Write;
 
-use super::format::{Format, FormatReader, Needs};
-use super::look::Look;
+use super::format::{Format, FormatReader, FormatRequirements};
+use super::picture_options::PictureOptions;
 use crate::profile::ProfileView;
 
 /// The page's format.
 pub static FORMAT: Format = Format {
     names: &["html"],
     media_type: "text/html; charset=utf-8",
-    needs: Needs { seconds: true, threads: true },
+    needs: FormatRequirements { seconds: true, threads: true },
     several: true,
     write: |views, look, out| write(views, look, out),
     read: FormatReader::By { magic: b"<!doctype html>", read: |input| read::read(input) },
@@ -33,7 +33,7 @@ pub static FORMAT: Format = Format {
 pub static DOCUMENT: Format = Format {
     names: &["document"],
     media_type: "application/json",
-    needs: Needs { seconds: true, threads: true },
+    needs: FormatRequirements { seconds: true, threads: true },
     several: true,
     write: |views, look, out| html::pack(&document::Document::of(views, look), out),
     read: FormatReader::Never("the document of a page is only for the page"),
@@ -43,7 +43,7 @@ pub static DOCUMENT: Format = Format {
 ///
 /// # Errors
 /// The document cannot be encoded.
-pub fn packed(views: &[ProfileView<'_>], look: &Look) -> anyhow::Result<Vec<u8>> {
+pub fn packed(views: &[ProfileView<'_>], look: &PictureOptions) -> anyhow::Result<Vec<u8>> {
     let mut packed = Vec::new();
     html::pack(&document::Document::of(views, look), &mut packed)?;
     Ok(packed)
@@ -66,7 +66,7 @@ pub fn shell(settings: &str) -> String {
 ///
 /// # Errors
 /// The error of `out`.
-pub fn write(views: &[ProfileView<'_>], look: &Look, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(views: &[ProfileView<'_>], look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     html::write(&document::Document::of(views, look), out)
 }
 

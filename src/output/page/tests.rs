@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::FORMAT;
 use crate::output::arbitrary::{self, hostile_names};
-use crate::output::{Look, encode};
+use crate::output::{PictureOptions, encode};
 use crate::profile::Profile;
 use crate::profile::pauses::{PauseMark, PauseTotals};
 use crate::profile::samples::Weight;
@@ -16,7 +16,7 @@ use crate::text::is_clean;
 
 fn page(profile: &Profile) -> String {
     let mut bytes = Vec::new();
-    encode(&profile.views(), &FORMAT, &Look::default(), &mut bytes).unwrap();
+    encode(&profile.views(), &FORMAT, &PictureOptions::default(), &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 

@@ -14,14 +14,14 @@ pub(super) use model::{LABEL_PID, LABEL_PROCESS, LABEL_STATE, LABEL_THREAD};
 pub use read::read;
 pub use write::write;
 
-use super::format::{Format, FormatReader, Needs};
+use super::format::{Format, FormatReader, FormatRequirements};
 use model::GZIP;
 
 /// Google's pprof, read and written, with several events in a file; the daemon stores its windows as pprof.
 pub static FORMAT: Format = Format {
     names: &["pb.gz", "pprof"],
     media_type: "application/octet-stream",
-    needs: Needs::NONE,
+    needs: FormatRequirements::NONE,
     several: true,
     write: |views, _, out| write(views, out),
     read: FormatReader::By { magic: GZIP, read: |input| read(input) },

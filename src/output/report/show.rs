@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use super::detail::Detail;
 use super::layout::{bytes, cut_middle, percent, thousands};
 use super::sections;
-use crate::output::folded::Texts;
+use crate::output::folded::FoldedTexts;
 use crate::profile::filter::Glob;
 use crate::profile::fold::{Fold, Folded};
 use crate::profile::{Profile, ProfileView};
@@ -100,7 +100,7 @@ struct Branch {
 }
 
 /// The frames of all stacks; the first one is the root.
-fn branches(view: &ProfileView<'_>, texts: &Texts) -> Vec<Branch> {
+fn branches(view: &ProfileView<'_>, texts: &FoldedTexts) -> Vec<Branch> {
     let root = Branch { depth: 0, item: 0, itself: 0, total: 0, children: Vec::new() };
     let mut branches = vec![root];
     let mut path = vec![0];
@@ -130,7 +130,7 @@ fn branches(view: &ProfileView<'_>, texts: &Texts) -> Vec<Branch> {
 
 /// The call tree, the largest branches first.
 fn tree(view: &ProfileView<'_>, depth: usize, width: usize) -> Vec<String> {
-    let texts = Texts::of(view.frames());
+    let texts = FoldedTexts::of(view.frames());
     let branches = branches(view, &texts);
     let shown = view.accounts().shown();
     let mut lines = vec!["   total     self  frame".to_owned()];

@@ -22,7 +22,7 @@ use crate::profile::pauses::PauseTotals;
 use crate::profile::report::{JvmRefusal, JvmReport, NameSource, ThrottleTotals};
 use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
-use crate::world::{PartEnd, RuntimeTicks, WindowPauses};
+use crate::world::{PartEnd, RuntimeSamples, WindowPauses};
 
 /// Identifies an entry: the pid, and when the process was first seen. An exec can make the same process another JVM.
 pub(super) type EntryId = (u32, Instant);
@@ -325,7 +325,7 @@ impl Entry {
 
     /// The JVM's row of the report; `measured`: what was measured of all JVMs in this part.
     pub(super) fn report(&self, part: &PartEnd<'_>, measured: &Measured) -> Option<JvmReport> {
-        let RuntimeTicks { all, managed, rootless } =
+        let RuntimeSamples { all, managed, rootless } =
             self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
         let leaves = self.bound.and_then(|process| part.symbols.java_leaves.get(&process));
@@ -337,7 +337,7 @@ impl Entry {
         let StopTimes { throttling, pauses } = measured.get(&self.id()).copied().unwrap_or_default();
         Some(JvmReport {
             pid: jvm.process.tgid,
-            name: inspection.main_or(&jvm.main),
+            name: inspection.main_or_command_line(&jvm.main),
             version: inspection.release,
             newer_than: inspection.version.and_then(JavaVersion::newer_than),
             names: self.source(),

@@ -118,7 +118,7 @@ impl HotSpotJvms {
     }
 
     /// Passes new unwind descriptions to the unwinder. From then on methods that the interpreter runs have names.
-    pub(super) fn hand_on_descriptions(&mut self, world: &mut World) {
+    pub(super) fn publish_descriptions(&mut self, world: &mut World) {
         for (tgid, jvm::JvmDescription { hotspot, memory, layout }) in self.described.1.try_iter() {
             if let Some(entry) = self.entries.get_mut(&tgid) {
                 entry.take_description(memory, layout, &mut world.symbolizer);

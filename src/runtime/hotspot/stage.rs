@@ -19,7 +19,7 @@ impl Stage for HotSpotJvms {
 
     fn on_prepare(&mut self, world: &mut World, control: &Control) {
         self.attach_all(world, control);
-        self.hand_on_descriptions(world);
+        self.publish_descriptions(world);
     }
 
     fn on_begin(&mut self, world: &mut World) {
@@ -50,7 +50,7 @@ impl Stage for HotSpotJvms {
     }
 
     fn on_tick(&mut self, world: &mut World) {
-        self.hand_on_descriptions(world);
+        self.publish_descriptions(world);
         // Closes the JVMs whose last window has been processed.
         self.close_ended(world);
     }

@@ -25,7 +25,7 @@ use header::GoTableHeader;
 use image::Image;
 use module::ModuleData;
 pub(crate) use stack::OnStack;
-use trees::Trees;
+use trees::InlineTrees;
 use values::ReadAllowance;
 
 /// Inlined calls of one address, at most; Go's compiler stops far below.
@@ -49,7 +49,7 @@ pub(crate) struct GoCall {
 pub(crate) struct GoTable {
     header: GoTableHeader,
     module: ModuleData,
-    trees: Trees,
+    trees: InlineTrees,
 }
 
 impl GoTable {
@@ -61,7 +61,7 @@ impl GoTable {
             Some((header, module))
         };
         let (header, module) = image::tables(image).into_iter().find_map(found)?;
-        let trees = Trees::find(image, &header, &module);
+        let trees = InlineTrees::find(image, &header, &module);
         Some(GoTable { header, module, trees })
     }
 

@@ -18,7 +18,7 @@ const MAX_RECORDS: u32 = 1 << 20;
 
 /// Where descriptions of inlined calls are.
 #[derive(Debug)]
-pub(super) enum Trees {
+pub(super) enum InlineTrees {
     /// Each description has its own address.
     Addressed,
     /// Descriptions are counted from this address.
@@ -35,11 +35,11 @@ pub(super) struct Inlined {
     pub(super) called_at: u32,
 }
 
-impl Trees {
+impl InlineTrees {
     /// Finds where the descriptions are.
-    pub(super) fn find(image: &dyn Image, header: &GoTableHeader, module: &ModuleData) -> Trees {
+    pub(super) fn find(image: &dyn Image, header: &GoTableHeader, module: &ModuleData) -> InlineTrees {
         if header.version == Version::Go116 {
-            return Trees::Addressed;
+            return InlineTrees::Addressed;
         }
         let step = (header.functions / LOOKED_AT).max(1);
         let numbers = (0..header.functions).step_by(usize::try_from(step).unwrap_or(usize::MAX));
@@ -47,7 +47,7 @@ impl Trees {
         let functions = functions.filter_map(|at| GoFunction::numbered(image, header, module, at));
         let tried: Vec<GoFunction> = functions.filter(|f| f.tree.is_some()).take(TRIED).collect();
         let fits = |from: u64| {
-            let trees = Trees::From(from);
+            let trees = InlineTrees::From(from);
             let first = |function| Some(trees.record(image, header, function, 0)?.name);
             let names: Option<Vec<u32>> = tried.iter().map(first).collect();
             // In zeros, each call would be one of the function with the first name.
@@ -57,8 +57,8 @@ impl Trees {
         fitting.sort_unstable();
         fitting.dedup();
         match fitting[..] {
-            [from] => Trees::From(from),
-            _ => Trees::Unknown,
+            [from] => InlineTrees::From(from),
+            _ => InlineTrees::Unknown,
         }
     }
 
@@ -72,9 +72,9 @@ impl Trees {
     ) -> Option<Inlined> {
         let tree = function.tree.filter(|_| index < MAX_RECORDS)?;
         let tree = match self {
-            Trees::Addressed => tree,
-            Trees::From(from) => from.checked_add(tree)?,
-            Trees::Unknown => return None,
+            InlineTrees::Addressed => tree,
+            InlineTrees::From(from) => from.checked_add(tree)?,
+            InlineTrees::Unknown => return None,
         };
         let (size, name, called_at) =
             if header.version == Version::Go120 { (16, 4, 8) } else { (20, 12, 16) };

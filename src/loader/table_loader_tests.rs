@@ -72,17 +72,17 @@ impl TableSource for OneTable {
 }
 
 /// A loader, the test's own process, and an address in its code.
-fn own() -> (Unwinding<FakeTableMemory>, Processes, u64) {
+fn own() -> (TableLoader<FakeTableMemory>, Processes, u64) {
     let mut processes = Processes::new(ProcessOptions::default());
     assert_eq!(processes.scan(&ScanScope::Tgids(&[std::process::id()])), 1);
-    (Unwinding::new(FakeTableMemory::default(), WalkScope::All), processes, own as *const () as u64)
+    (TableLoader::new(FakeTableMemory::default(), WalkScope::All), processes, own as *const () as u64)
 }
 
 const OWN: fn() -> u32 = std::process::id;
 /// No process has this number.
 const CHILD: u32 = 4_194_305;
 
-fn load(unwinding: &mut Unwinding<FakeTableMemory>, processes: &mut Processes, tables: &mut OneTable) {
+fn load(unwinding: &mut TableLoader<FakeTableMemory>, processes: &mut Processes, tables: &mut OneTable) {
     let code = processes.code(OWN()).unwrap();
     unwinding.load(OWN(), code, tables, Instant::now() + AT_START);
 }
@@ -181,7 +181,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     load(&mut unwinding, &mut processes, &mut tables);
     assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "no stack has shown which parts are needed");
     let page = here & !0xfff;
-    let mut reach = |unwinding: &mut Unwinding<FakeTableMemory>, pc: u64| {
+    let mut reach = |unwinding: &mut TableLoader<FakeTableMemory>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
         stack.end = StopReason::NoTable;
         let (at, mut stacks) = (stack.at, [once(stack)]);
@@ -214,7 +214,7 @@ fn replaced_code_is_noted_until_it_is_loaded() {
     let mapped = event::MmapRecord { start, len: 0x1000, offset: 0, inode, path };
     processes.apply(&ProcessEvent { at, tgid: OWN(), tid: OWN(), kind: EventKind::Mmap(mapped) });
     let mut stack = stack(vec![UserWord::Leaf(here), UserWord::Return(1)]);
-    let walk = |unwinding: &mut Unwinding<FakeTableMemory>, processes: &mut Processes, stack: &Stack| {
+    let walk = |unwinding: &mut TableLoader<FakeTableMemory>, processes: &mut Processes, stack: &Stack| {
         let mut stacks = [once(stack.clone())];
         unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
         (stacks[0].stack.user.len(), stacks[0].stack.end)

@@ -6,7 +6,7 @@ use anyhow::Context;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Typedef};
 
-use super::switches::SwitchHook;
+use super::wait_source::SwitchHook;
 use crate::sample::Event;
 
 /// What this kernel has for the events of a run.

@@ -1,5 +1,5 @@
-//! The source of the growth of resident memory: a BPF program at the tracepoint `rss_stat`, and an iterator that notes which
-//! memory there is at the start.
+//! The source of the growth of resident memory: a BPF program at the tracepoint `rss_stat`, and an iterator that notes
+//! which memory there is at the start.
 
 use std::io::Read as _;
 

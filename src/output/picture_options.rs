@@ -7,7 +7,7 @@ use crate::profile::RunReport;
 
 /// The appearance of pictures, and what they show beside the samples.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
+pub struct PictureOptions {
     /// Above the picture; by default the sampled event.
     pub title: Option<String>,
     /// Below the title; by default [`subtitle`](super::svg::subtitle) makes one from the accounts.
@@ -35,9 +35,9 @@ pub struct ComparedColumns {
     pub base: Range<u32>,
 }
 
-impl Default for Look {
-    fn default() -> Look {
-        Look {
+impl Default for PictureOptions {
+    fn default() -> PictureOptions {
+        PictureOptions {
             title: None,
             subtitle: None,
             min_width: 0.1,

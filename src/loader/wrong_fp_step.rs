@@ -6,7 +6,7 @@ use crate::unwind::{Cfa, Fp, Rule};
 /// The stop reason at a frame with this rule that the unwinder left by frame pointer; `None` if the step may be right.
 /// A leaf function, or a function that has just begun, mostly has its caller's frame pointer, so there the step may be
 /// right if `leaf`.
-pub(super) fn end_at(rule: Rule, leaf: bool) -> Option<StopReason> {
+pub(super) fn stop_reason_after(rule: Rule, leaf: bool) -> Option<StopReason> {
     match rule {
         Rule::None
         | Rule::Bare
@@ -32,15 +32,18 @@ mod tests {
         let pushed = frame(Cfa::Sp(24), Fp::AtCfa(-16));
         let untouched = frame(Cfa::Sp(8), Fp::Same);
         for leaf in [true, false] {
-            assert_eq!(end_at(Rule::None, leaf), None, "nothing is known of it");
-            assert_eq!(end_at(usual, leaf), None);
+            assert_eq!(stop_reason_after(Rule::None, leaf), None, "nothing is known of it");
+            assert_eq!(stop_reason_after(usual, leaf), None);
             assert_eq!(
-                end_at(pushed, leaf),
+                stop_reason_after(pushed, leaf),
                 Some(StopReason::NoTable),
                 "it is saved to be used for something else"
             );
-            assert_eq!(end_at(Rule::End, leaf), Some(StopReason::Root));
+            assert_eq!(stop_reason_after(Rule::End, leaf), Some(StopReason::Root));
         }
-        assert_eq!((end_at(untouched, true), end_at(untouched, false)), (None, Some(StopReason::NoTable)));
+        assert_eq!(
+            (stop_reason_after(untouched, true), stop_reason_after(untouched, false)),
+            (None, Some(StopReason::NoTable))
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::capture::Denied;
+use crate::capture::DeniedSyscall;
 use crate::failure::Failure;
 use crate::host::HostRefusal;
 
@@ -18,16 +18,16 @@ impl From<HostRefusal> for Failure {
 /// it; otherwise the denied system call does.
 #[must_use]
 pub(super) fn reason(error: &anyhow::Error, warned: &[HostRefusal]) -> Option<HostRefusal> {
-    let denied = Denied::behind(error);
+    let denied = DeniedSyscall::find_in(error);
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     let no = causes.any(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
     let explains = |refusal: &&HostRefusal| match (refusal, denied) {
-        (HostRefusal::LittleLockedMemory(_), None | Some(Denied { call: "bpf", .. })) => no,
-        (HostRefusal::Paranoid(_), Some(Denied { call: "perf_event_open", .. })) => no,
+        (HostRefusal::LittleLockedMemory(_), None | Some(DeniedSyscall { call: "bpf", .. })) => no,
+        (HostRefusal::Paranoid(_), Some(DeniedSyscall { call: "perf_event_open", .. })) => no,
         _ => false,
     };
     let warned = warned.iter().find(explains).copied();
-    warned.or(denied.map(|Denied { call, absent }| HostRefusal::CallDenied { call, absent }))
+    warned.or(denied.map(|DeniedSyscall { call, absent }| HostRefusal::CallDenied { call, absent }))
 }
 
 /// Puts the refusal that explains an error of a run, if there is one, in front of the error.
@@ -45,7 +45,7 @@ mod tests {
 
     use anyhow::Context;
 
-    use super::{Denied, HostRefusal, explained, reason};
+    use super::{DeniedSyscall, HostRefusal, explained, reason};
     use crate::failure::{Exit, code_of};
 
     #[test]
@@ -69,7 +69,8 @@ mod tests {
     fn a_denied_call_is_named_unless_there_is_a_likelier_reason() {
         let denied = |call, absent| {
             let kind = if absent { io::ErrorKind::Unsupported } else { io::ErrorKind::PermissionDenied };
-            anyhow::Error::new(io::Error::new(kind, Denied { call, absent })).context("perf event on CPU 0")
+            anyhow::Error::new(io::Error::new(kind, DeniedSyscall { call, absent }))
+                .context("perf event on CPU 0")
         };
         let warned = [HostRefusal::Paranoid(3), HostRefusal::LittleLockedMemory(64)];
         let itself = |call, absent| Some(HostRefusal::CallDenied { call, absent });

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::file_tables::{FileTables, TableAt, TabledRange};
-use super::left_by_fp::end_at;
 use super::moved::find_moved;
-use super::outside::Outside;
 use super::range_limit::RangeLimit;
 use super::replaced::ReplacedCode;
 use super::table_retries::{LAST_PAUSE, TableRetries};
 use super::table_source::TableSource;
+use super::unfinished::UnfinishedUnwinder;
+use super::wrong_fp_step::stop_reason_after;
 use crate::capture::UnwindMemory;
 use crate::limits::{Limit, ReachedLimits};
 use crate::plan::allowance::TimeAllowance;
@@ -42,7 +42,7 @@ const MAX_FILES: usize = 16_384;
 const MAX_RULES: usize = 1 << 16;
 
 /// The loader of unwind tables: the store of loaded data, and the queues of processes to load.
-pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
+pub(crate) struct TableLoader<M: TableMemory = UnwindMemory> {
     store: TableStore<M>,
     wanted: WalkScope,
     /// The tables of files, as far as they were requested.
@@ -63,17 +63,17 @@ pub(crate) struct Unwinding<M: TableMemory = UnwindMemory> {
     /// Limits the time for processes that need no new table: they do not wait while others' tables are paid off.
     known_allowance: TimeAllowance,
     /// Queued processes that need a new table. Neither they nor the tables have changed since they were looked at.
-    needy: BTreeSet<u32>,
+    without_tables: BTreeSet<u32>,
     missing: TableRetries,
     replaced: ReplacedCode,
     crowded: RangeLimit,
-    outside: Outside,
+    outside: UnfinishedUnwinder,
     limits: ReachedLimits,
 }
 
-impl<M: TableMemory> Unwinding<M> {
-    pub(crate) fn new(memory: M, wanted: WalkScope) -> Unwinding<M> {
-        Unwinding {
+impl<M: TableMemory> TableLoader<M> {
+    pub(crate) fn new(memory: M, wanted: WalkScope) -> TableLoader<M> {
+        TableLoader {
             store: TableStore::new(memory, TableBudget::default()),
             wanted,
             tables: HashMap::new(),
@@ -85,11 +85,11 @@ impl<M: TableMemory> Unwinding<M> {
             last: 0,
             allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
             known_allowance: TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, Instant::now()),
-            needy: BTreeSet::new(),
+            without_tables: BTreeSet::new(),
             missing: TableRetries::default(),
             replaced: ReplacedCode::default(),
             crowded: RangeLimit::default(),
-            outside: Outside::default(),
+            outside: UnfinishedUnwinder::default(),
             limits: ReachedLimits::default(),
         }
     }
@@ -137,16 +137,16 @@ impl<M: TableMemory> Unwinding<M> {
         let queued: Vec<u32> = self.running.iter().chain(&self.due).copied().collect();
         for tgid in queued {
             let may_load = self.running.contains(&tgid) || self.is_loadable(tgid, processes, groups);
-            if !may_load || self.needy.contains(&tgid) {
+            if !may_load || self.without_tables.contains(&tgid) {
                 continue;
             }
             match processes.code(tgid) {
-                Some(code) if self.knows_all(&code, tables) => {
+                Some(code) if self.has_all_tables(&code, tables) => {
                     self.running.remove(&tgid);
                     self.due.remove(&tgid);
                     self.load(tgid, code, tables, until);
                 }
-                Some(_) => drop(self.needy.insert(tgid)),
+                Some(_) => drop(self.without_tables.insert(tgid)),
                 None => {}
             }
             if Instant::now() >= until {
@@ -156,14 +156,14 @@ impl<M: TableMemory> Unwinding<M> {
     }
 
     /// Whether the tables of all files of a process are loaded.
-    fn knows_all(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
+    fn has_all_tables(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
         code.ranges.iter().filter_map(|range| file_of(range, tables)).all(|(id, _)| self.known(id).is_some())
     }
 
     /// Queues the processes that changed or are due for a retry, and notes replaced code.
     fn note_changes(&mut self, processes: &mut Processes, now: Instant) {
         let mut touched = processes.take_changed_processes();
-        self.needy.retain(|tgid| !touched.contains(tgid));
+        self.without_tables.retain(|tgid| !touched.contains(tgid));
         self.due.append(&mut touched);
         self.due.extend(self.missing.take_due(now));
         // A fork is unwound by its parent's address space until its own is loaded.
@@ -197,7 +197,7 @@ impl<M: TableMemory> Unwinding<M> {
         self.allowance.spend(begun.elapsed());
     }
 
-    /// Unwinds the stacks of threads that wait still.
+    /// Unwinds the stacks of threads that are still waiting.
     pub(crate) fn unwind_outside(
         &mut self,
         stacks: &mut [CountedStack],
@@ -265,7 +265,7 @@ impl<M: TableMemory> Unwinding<M> {
             let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
             let leaf = next == 1 && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
-            if let Some(end) = end_at(self.rule(id.tgid, &file, offset, tables), leaf) {
+            if let Some(end) = stop_reason_after(self.rule(id.tgid, &file, offset, tables), leaf) {
                 stack.user.truncate(next);
                 stack.end = end;
                 break;
@@ -454,7 +454,7 @@ impl<M: TableMemory> Unwinding<M> {
             self.tables.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
         }
         self.tables.insert(id, built.clone());
-        self.needy.clear();
+        self.without_tables.clear();
         Some(built)
     }
 
@@ -489,5 +489,5 @@ fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<(FileId, FileH
 }
 
 #[cfg(test)]
-#[path = "unwinding_tests.rs"]
+#[path = "table_loader_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! Stacks of threads that wait still: unwound by the memory of their process, as soon as their samples have come.
+//! Stacks of threads that are still waiting: unwound by the memory of their process, as soon as their samples have come.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -41,13 +41,13 @@ struct WaitingProcess {
 
 /// Unwinds each wait once, for as many windows as it lasts.
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
+pub(crate) struct UnfinishedUnwinder {
     /// Stacks of waits that the last window with such samples had.
     known: HashMap<WaitId, OutsideStack>,
 }
 
-impl Outside {
-    /// Unwinds the stacks of a window whose threads wait still.
+impl UnfinishedUnwinder {
+    /// Unwinds the stacks of a window whose threads are still waiting.
     pub(crate) fn unwind<M: TableMemory>(
         &mut self,
         stacks: &mut [CountedStack],
