@@ -157,7 +157,7 @@ impl Aggregator {
 
     /// Also notes the samples for [`Aggregator::take_fresh`]. The session must have one part.
     pub(super) fn with_fresh_samples(self) -> Aggregator {
-        Aggregator { fresh: Some(NewSamples::default()), ..self }
+        Aggregator { fresh: Some(NewSamples::default()), name_queue: NameQueue::watched(), ..self }
     }
 
     /// The samples that were added since the last call, with their accounts and with these pauses.

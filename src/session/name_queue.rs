@@ -1,5 +1,5 @@
-//! Queue of JVM stacks. A stack waits until its JVM has reported compiled code, and then until a batch is full.
-//! Neighbours in a larger batch share more frames, and one second at 99 Hz has few stacks.
+//! Queue of JVM stacks. A stack waits until its JVM has reported compiled code, and then until a batch is full, unless
+//! somebody watches the run. Neighbours in a larger batch share more frames, and one second at 99 Hz has few stacks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,9 +29,18 @@ impl QueuedStack {
 }
 
 #[derive(Default)]
-pub(super) struct NameQueue(Vec<QueuedStack>);
+pub(super) struct NameQueue {
+    stacks: Vec<QueuedStack>,
+    /// Whether stacks do not wait for a full batch.
+    is_watched: bool,
+}
 
 impl NameQueue {
+    /// A queue for a run that somebody watches: each second is shown as soon as it has its names.
+    pub(super) fn watched() -> NameQueue {
+        NameQueue { is_watched: true, ..NameQueue::default() }
+    }
+
     /// Makes two lists of a window's stacks: those that must wait for names, and the others.
     pub(super) fn partition_by_readiness(
         &self,
@@ -39,7 +48,7 @@ impl NameQueue {
         stacks: Vec<CountedStack>,
         readiness: &Readiness,
     ) -> (Vec<QueuedStack>, Vec<QueuedStack>) {
-        let wakers = self.0.iter().map(|one| &one.stack).chain(stacks.iter().map(|one| &one.stack));
+        let wakers = self.stacks.iter().map(|one| &one.stack).chain(stacks.iter().map(|one| &one.stack));
         let wakers = wakers.filter(|stack| stack.is_waker() && readiness.is_late(stack.key.process.tgid));
         let late: HashMap<WakerId, u32> =
             wakers.filter_map(|stack| Some((stack.waker?, stack.key.process.tgid))).collect();
@@ -51,7 +60,7 @@ impl NameQueue {
     }
 
     pub(super) fn add(&mut self, counted: Vec<QueuedStack>) {
-        self.0.extend(counted);
+        self.stacks.extend(counted);
     }
 
     /// Takes the stacks that are due when `window` has come. `over`: the last window of a part whose outcome waits for
@@ -66,34 +75,36 @@ impl NameQueue {
         let is_ripe =
             |one: &QueuedStack| one.window < window && !one.tgids().any(|tgid| readiness.is_undecided(tgid));
         let is_old = |one: &QueuedStack| window - one.window >= MOST_WINDOWS;
-        let (ripe, unripe): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_ripe);
+        let (ripe, unripe): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.stacks).into_iter().partition(is_ripe);
         let is_over = |one: &QueuedStack| over.is_some_and(|last| one.window <= last);
-        let all = ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
+        let all =
+            self.is_watched || ripe.len() >= TOGETHER || ripe.iter().any(|one| is_over(one) || is_old(one));
         // A JVM that has ended reports no further code.
         let is_due = |one: &QueuedStack| all || !one.tgids().any(|tgid| readiness.is_late(tgid));
         let (due, early) = ripe.into_iter().partition(is_due);
-        self.0 = unripe;
-        self.0.extend::<Vec<_>>(early);
+        self.stacks = unripe;
+        self.stacks.extend::<Vec<_>>(early);
         due
     }
 
     pub(super) fn take_all(&mut self) -> Vec<QueuedStack> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.stacks)
     }
 
     /// Whether a stack of a window up to `last` waits.
     pub(super) fn reaches_back_to(&self, last: u64) -> bool {
-        self.0.iter().any(|one| one.window <= last)
+        self.stacks.iter().any(|one| one.window <= last)
     }
 
     /// When the oldest stack was seen first.
     pub(super) fn oldest(&self) -> Option<MonoNs> {
-        self.0.iter().map(|one| one.stack.at).min()
+        self.stacks.iter().map(|one| one.stack.at).min()
     }
 
     /// Processes of the stacks.
     pub(super) fn processes(&self) -> HashSet<ProcessId> {
-        self.0.iter().map(|one| one.stack.key.process).collect()
+        self.stacks.iter().map(|one| one.stack.key.process).collect()
     }
 }
 
@@ -139,8 +150,7 @@ mod tests {
     }
 
     /// How many stacks are due in each window from the second on, if each window adds `each` stacks.
-    fn due(tgid: u32, each: usize, windows: u64) -> Vec<usize> {
-        let mut queue = NameQueue::default();
+    fn due(mut queue: NameQueue, tgid: u32, each: usize, windows: u64) -> Vec<usize> {
         let mut due = Vec::new();
         for window in 1..=windows {
             due.push(queue.take_due(window, None, &readiness()).len());
@@ -151,11 +161,18 @@ mod tests {
 
     #[test]
     fn few_wait_for_each_other_and_many_for_their_jvm_only() {
+        let due = |tgid, each, windows| due(NameQueue::default(), tgid, each, windows);
         assert_eq!(due(FOLLOWED, 10, 12), [0, 0, 0, 0, 50, 0, 0, 0, 0, 50, 0]);
         assert_eq!(due(FOLLOWED, TOGETHER / 2, 6), [0, TOGETHER, 0, TOGETHER, 0]);
         assert_eq!(due(FOLLOWED, TOGETHER, 4), [TOGETHER; 3]);
         assert_eq!(due(ENDED, 10, 4), [10; 3]);
         assert_eq!(due(OPEN, TOGETHER, 12), [0; 11]);
+    }
+
+    #[test]
+    fn who_watches_a_run_waits_for_jvms_only() {
+        assert_eq!(due(NameQueue::watched(), FOLLOWED, 10, 4), [10; 3]);
+        assert_eq!(due(NameQueue::watched(), OPEN, 10, 4), [0; 3]);
     }
 
     #[test]
