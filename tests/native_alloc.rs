@@ -82,7 +82,8 @@ fn is_true(what: &str, profile: &Profile, truth: &Truth) {
     );
     let objects = report["objects"].as_u64().unwrap();
     assert!(
-        objects.abs_diff(truth.calls) as f64 <= PART * truth.calls as f64,
+        // One sampled call of a few bytes stands for a hundred calls.
+        objects.abs_diff(truth.calls) as f64 <= (PART + 0.015) * truth.calls as f64,
         "{what}: {objects} objects of {} calls",
         truth.calls
     );

@@ -8,9 +8,9 @@ use libfuzzer_sys::fuzz_target;
 
 /// Decodes all contents of a record.
 #[derive(Default)]
-struct PictureOptions(u64);
+struct DecodedRecords(u64);
 
-impl RecordVisitor for PictureOptions {
+impl RecordVisitor for DecodedRecords {
     fn method(&mut self, _: u64, method: &Method<'_>) {
         self.0 += method.lines().count() as u64;
     }
@@ -39,10 +39,10 @@ fuzz_target!(|data: &[u8]| {
     let mut log = vec![0; HEADER_LEN as usize];
     log.extend(data);
     let quotas = Quotas { bytes: 1 << 20, records: 10_000, frames_per_load: 100_000, ..Quotas::default() };
-    let (mut reader, mut look) = (Reader::new(quotas), PictureOptions::default());
+    let (mut reader, mut decoded) = (Reader::new(quotas), DecodedRecords::default());
     for _ in 0..4 {
         let before = reader.offset();
-        assert!(reader.read(&log, &mut look).is_ok());
+        assert!(reader.read(&log, &mut decoded).is_ok());
         assert!(reader.offset() >= before);
     }
 });

@@ -74,7 +74,7 @@ pub enum OpenRefusal {
     Astray,
     /// The kernel or its policy forbids it.
     #[error("not permitted")]
-    DeniedSyscall,
+    Denied,
     /// The process has ended.
     #[error("process gone")]
     ProcessGone,
@@ -88,7 +88,7 @@ impl From<Errno> for OpenRefusal {
         match errno {
             Errno::NOENT | Errno::NOTDIR => OpenRefusal::Missing,
             Errno::LOOP | Errno::XDEV => OpenRefusal::Astray,
-            Errno::ACCESS | Errno::PERM => OpenRefusal::DeniedSyscall,
+            Errno::ACCESS | Errno::PERM => OpenRefusal::Denied,
             Errno::SRCH => OpenRefusal::ProcessGone,
             other => OpenRefusal::Errno(other.raw_os_error()),
         }

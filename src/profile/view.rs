@@ -109,8 +109,7 @@ impl<'p> ProfileView<'p> {
         if !self.pauses.is_empty() {
             let pids: HashSet<u32> =
                 samples.iter().map(|sample| self.profile.labels(sample.labels).pid).collect();
-            pauses.clone_from(&self.pauses);
-            pauses.keep(|pid| pids.contains(&pid));
+            pauses = self.pauses.marks().filter(|mark| pids.contains(&mark.pid)).collect();
         }
         Cow::Owned(pauses)
     }

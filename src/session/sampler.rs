@@ -372,6 +372,8 @@ impl Run {
     }
 
     fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
+        // Before the events' counts: this read takes milliseconds on large hosts, in which samples go on.
+        let machine = MachineTime::now();
         let counted = self.sampled.iter().zip(self.capture.elapsed()?);
         let events =
             counted.map(|(&(event, period), elapsed)| EventTotals { event, elapsed, period }).collect();
@@ -380,7 +382,7 @@ impl Run {
             events,
             ended,
             ended_at,
-            machine: MachineTime::now(),
+            machine,
             program: self.capture.run_stats(),
             duration: ended.saturating_duration_since(begin),
             lost_events: self.sideband.lost(),

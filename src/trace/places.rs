@@ -24,8 +24,8 @@ const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
 /// Files of which it is known whether they define the variable.
 const MAX_FILES: usize = 16_384;
-/// A library that was just mapped is not linked yet: the pause before the next look, which doubles, and how many
-/// inspections.
+/// A library that was just mapped is not linked yet: the pause before the next inspection, which doubles, and how
+/// many inspections.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_INSPECTIONS: u32 = 10;
 

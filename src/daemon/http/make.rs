@@ -85,7 +85,7 @@ pub(super) fn encode_profile(
     Ok(Some(body.into()))
 }
 
-/// The look of the daemon's pages.
+/// The options of the daemon's pages.
 pub(in crate::daemon) fn page_options(window_ms: u64) -> PictureOptions {
     PictureOptions {
         title: Some("jbpf-prof: all processes".to_owned()),

@@ -91,8 +91,9 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Finds the columns of each event. Of our files: `NAME samples`, `NAME`, and objects of events that allocate. `samples/count` and the time are the
-    /// event `cpu`, in files of other writers too. Each other column is an event of its own.
+    /// Finds the columns of each event. Of our files: `NAME samples`, `NAME`, and objects of events that allocate.
+    /// `samples/count` and the time are the event `cpu`, in files of other writers too. Each other column is an event of
+    /// its own.
     fn find_columns(&self) -> anyhow::Result<Vec<EventColumns>> {
         let mut types = Vec::new();
         for value in &self.file.sample_type {

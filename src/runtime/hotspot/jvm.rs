@@ -94,6 +94,7 @@ impl Entry {
         java: JavaNaming,
         thread: JoinHandle<JvmSetupResult>,
         late: bool,
+        pauses: Pauses,
         cpu: CpuSnapshot,
     ) -> Entry {
         Entry {
@@ -113,7 +114,7 @@ impl Entry {
             log: LogStats::default(),
             unread: false,
             cpu,
-            pauses: Pauses::new(late),
+            pauses,
         }
     }
 
@@ -308,8 +309,13 @@ impl Entry {
         StopTimes { throttling: self.throttling(hierarchies), pauses: self.pauses.end_part() }
     }
 
-    /// The pauses since the last look, which are those of a window; `None` if there are none, or as in [`Pauses::look`].
+    /// The pauses since the last look, which are those of a window; `None` if there are none, if the process is no JVM,
+    /// or as in [`Pauses::look`].
     pub(super) fn pauses_in(&mut self, window: u64, processes: &mut Processes) -> Option<WindowPauses> {
+        if self.jvm.is_none() && !matches!(self.names, NamingState::Attaching(_)) {
+            // A process that is no JVM, whatever it maps: the report does not have it either.
+            return None;
+        }
         let totals = self.pauses.look(self.tgid, processes)?;
         (totals != PauseTotals::default()).then_some(WindowPauses { window, pid: self.tgid, totals })
     }
@@ -411,7 +417,14 @@ mod tests {
         let names = Err(AttachFailure { refusal: Refusal::Exited, inspection: None });
         let answer = JvmSetupResult { jvm: None, undescribed: None, no_agent: None, names };
         let thread = std::thread::spawn(move || answer);
-        let mut entry = Entry::attaching(own, JavaNaming::Agent, thread, true, hierarchies.snapshot(&of));
+        let mut entry = Entry::attaching(
+            own,
+            JavaNaming::Agent,
+            thread,
+            true,
+            Pauses::new(true),
+            hierarchies.snapshot(&of),
+        );
         stat(3, 100);
         assert_eq!(entry.throttling(&hierarchies), Some(ThrottleTotals { times: 2, usec: 30 }));
         stat(7, 120);

@@ -24,6 +24,12 @@ impl Discovery {
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Discovery::Begun(_))
     }
+
+    /// Whether the JVM is known to have begun during the run. Others are processes that had no turn before sampling
+    /// began, or forks of JVMs.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self, Discovery::Begun(at) if *at != MonoNs::default())
+    }
 }
 
 /// The setup of one JVM.
@@ -142,7 +148,15 @@ fn attach(
 
 #[cfg(test)]
 mod tests {
-    use super::{JavaNaming, attaches};
+    use super::{Discovery, JavaNaming, attaches};
+    use crate::sample::MonoNs;
+
+    #[test]
+    fn only_a_jvm_that_was_seen_to_begin_has_all_its_pauses_in_the_run() {
+        let waited_for_its_turn = Discovery::Begun(MonoNs::default());
+        assert!(waited_for_its_turn.is_late() && !waited_for_its_turn.is_new());
+        assert!(Discovery::Begun(MonoNs(1)).is_new());
+    }
 
     #[test]
     fn rules_are_for_where_memory_is_read() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::java_threads::JavaThreadNames;
 use super::jvm::{Entry, Measured};
 use super::jvm_setup::{DescribedJvm, Discovery, JvmSetup};
+use super::pauses::Pauses;
 use crate::jvm::{self, AttachOptions};
 use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
 use crate::process::cgroup::CgroupMembership;
@@ -437,7 +438,7 @@ impl HotSpotJvms {
 
     /// Starts the thread that attaches to a JVM.
     fn begin(&mut self, tgid: u32, discovery: Discovery) {
-        let late = discovery.is_late();
+        let (late, pauses) = (discovery.is_late(), Pauses::new(discovery.is_new()));
         let setup = JvmSetup {
             tgid,
             discovery,
@@ -452,7 +453,7 @@ impl HotSpotJvms {
         match std::thread::Builder::new().name("attach".into()).spawn(begin) {
             Ok(thread) => {
                 let cpu = self.cpu_of(tgid);
-                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, cpu));
+                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, pauses, cpu));
             }
             Err(e) => log::warn!("JVM {tgid}: cannot attach: {e}"),
         }

@@ -21,9 +21,9 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// The counters of a JVM. `late`: it began during the run, and all its pauses are in the run.
-    pub(super) fn new(late: bool) -> Pauses {
-        Pauses { last: late.then(PauseCounters::default), ..Pauses::default() }
+    /// The counters of a JVM. `is_new`: it began during the run, and all its pauses are in the run.
+    pub(super) fn new(is_new: bool) -> Pauses {
+        Pauses { last: is_new.then(PauseCounters::default), ..Pauses::default() }
     }
 
     /// Ends a part: the pauses of all looks within it. `None` without such a look, or if the JVM has no counters.

@@ -73,8 +73,10 @@ export class Pauses {
     this.shares = new Float64Array(profile.columns);
     /** The marks of each column. @type {Map<number, PauseMark[]>} */
     this.byColumn = new Map();
+    // A column of a comparison is a run, or seconds of one, and of unknown length: all its marks have the lowest height.
+    const length_usec = profile.compare === undefined ? 1000 * profile.column_ms : Infinity;
     for (const mark of this.marks) {
-      const share = Math.min(1, mark.safepoint_usec / (1000 * profile.column_ms));
+      const share = Math.min(1, mark.safepoint_usec / length_usec);
       this.shares[mark.column] = Math.max(this.shares[mark.column], share);
       const marks = this.byColumn.get(mark.column);
       if (marks === undefined) this.byColumn.set(mark.column, [mark]);
