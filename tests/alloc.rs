@@ -24,6 +24,10 @@ const PART: f64 = 0.03;
 /// predecessor's or its successor's.
 const SAMPLES: f64 = 12.0;
 
+/// The rounds of `Allocates`, and the bytes of a large TLAB.
+const ROUNDS: f64 = 8.0;
+const MAX_TLAB: f64 = (2 << 20) as f64;
+
 const SERIAL: &[&str] = &["-XX:+UseSerialGC"];
 const PARALLEL: &[&str] = &["-XX:+UseParallelGC"];
 const G1: &[&str] = &["-XX:+UseG1GC"];
@@ -133,7 +137,8 @@ fn objects_are_true(report: &Value, truth: Truth, what: &str) {
             continue;
         }
         let part = estimate as f64 / objects as f64 - 1.0;
-        let bound = PART + SAMPLES * INTERVAL as f64 / bytes as f64;
+        // A TLAB counts as a whole for the object that begins it: in each round one is the predecessor's or the successor's.
+        let bound = PART + ROUNDS * MAX_TLAB / bytes as f64;
         assert!(
             part.abs() <= bound,
             "{what}: {row} instead of {objects} objects: {part:+.3}, not {bound:.3}"

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 /// The time in one of the program's functions, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waited {
-    /// The time without CPU time; of `burn` the time on a run queue.
+    /// The time without CPU time; of `share_cpu` the time on a run queue.
     pub ns: f64,
     /// The CPU time.
     pub cpu: f64,
@@ -14,10 +14,10 @@ pub struct Waited {
 
 impl Waited {
     /// How much waiting time a profile may have of this function. A switch from one thread to another is CPU time by the
-    /// kernel's clock, and waiting time in a profile. All functions but `burn` do nothing but wait.
+    /// kernel's clock, and waiting time in a profile. All functions but `share_cpu` do nothing but wait.
     #[must_use]
     pub fn range(self, function: &str, tolerance: f64) -> RangeInclusive<f64> {
-        let switches = if function == "burn" { 0.0 } else { self.cpu };
+        let switches = if function == "share_cpu" { 0.0 } else { self.cpu };
         self.ns - tolerance..=self.ns + switches + tolerance
     }
 }

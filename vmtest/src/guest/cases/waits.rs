@@ -24,7 +24,7 @@ const REASONS: [(&str, &str); 5] = [
     ("sleep_1s", "[wait: timer]"),
     ("read_answer", "[wait: pipe read]"),
     ("take_mutex", "[wait: mutex]"),
-    ("burn", RUNNABLE),
+    ("share_cpu", RUNNABLE),
 ];
 /// Functions whose waits with this leaf were ended by such a frame.
 const WAKERS: [(&str, &str, &str); 3] = [
