@@ -2,8 +2,8 @@
 //!
 //! Sample types are `samples/count` and `cpu/nanoseconds`. A function's `system_name` is the kind of frame
 //! ([`KindFacts::label`](crate::profile::kind::KindFacts::label)). Inlined frames are further lines of one location,
-//! innermost first. Labels are named as in OpenTelemetry's conventions. The accounts and
-//! the pauses of JVMs are comments. The format has no field for bytecode indices, so they are left out.
+//! innermost first. Labels are named as in OpenTelemetry's conventions. The accounts and the pauses of JVMs are comments.
+//! The format has no field for bytecode indices, so they are left out.
 
 mod model;
 mod proto;

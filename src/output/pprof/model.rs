@@ -1,5 +1,6 @@
-//! Constants that the writer and the reader of pprof share.
+//! Constants and names that the writer and the reader of pprof share.
 
+use crate::profile::pauses::PauseTotals;
 use crate::sample::Event;
 
 /// The meaning of one value of a sample.
@@ -53,5 +54,16 @@ pub(super) const LABEL_NAMESPACE: &str = "k8s.namespace.name";
 
 /// Prefix of the accounts' comments; `name=number` follows.
 pub(super) const COMMENT: &str = "jbpf-prof.";
-/// Behind [`COMMENT`], of the pauses of a JVM: `PID.NAME=number` follows, with the names of `PauseTotals`.
+/// Behind [`COMMENT`], of the pauses of a JVM: `PID.NAME=number` follows, with the names of [`pause_numbers`].
 pub(super) const PAUSES: &str = "pauses.";
+
+/// The numbers of a JVM's pauses, with their names in comments.
+pub(super) fn pause_numbers(totals: &mut PauseTotals) -> [(&'static str, &mut u64); 4] {
+    let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = totals;
+    [
+        ("safepoints", safepoints),
+        ("safepoint_usec", safepoint_usec),
+        ("collections", collections),
+        ("collection_usec", collection_usec),
+    ]
+}

@@ -11,7 +11,7 @@ use prost::Message;
 use super::model::{
     COMMENT, GZIP, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
     LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
-    LABEL_TRACE, PAUSES, ValueColumn,
+    LABEL_TRACE, PAUSES, ValueColumn, pause_numbers,
 };
 use super::proto::{self, ProtoFunction, ProtoLabel, ProtoLocation};
 use crate::output::{folded, name};
@@ -213,35 +213,39 @@ impl<'a> Reader<'a> {
     /// The pauses of JVMs, which the file does not have by the second.
     fn pauses(&self) -> anyhow::Result<JvmPauses> {
         let mut pauses = JvmPauses::default();
-        for &comment in &self.file.comment {
-            let text = self.text(comment)?;
-            let said =
-                text.strip_prefix(COMMENT).and_then(|text| text.strip_prefix(PAUSES)?.rsplit_once('='));
-            let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse::<u64>())) else { continue };
+        for (what, n) in self.commented(PAUSES)? {
             let Some((Ok(pid), name)) = what.split_once('.').map(|(pid, name)| (pid.parse(), name)) else {
                 continue;
             };
             let mut totals = PauseTotals::default();
-            match name {
-                "safepoints" => totals.safepoints = n,
-                "safepoint_usec" => totals.safepoint_usec = n,
-                "collections" => totals.collections = n,
-                "collection_usec" => totals.collection_usec = n,
-                _ => continue,
+            // Of an unknown name nothing is added.
+            for (_, number) in pause_numbers(&mut totals).into_iter().filter(|(known, _)| *known == name) {
+                *number = n;
             }
             pauses.add(PauseMark { pid, second: 0, totals });
         }
         Ok(pauses)
     }
 
+    /// The numbers in our comments whose names begin so, and the rest of their names.
+    fn commented(&self, prefix: &str) -> anyhow::Result<Vec<(&str, u64)>> {
+        let mut numbers = Vec::new();
+        for &comment in &self.file.comment {
+            let text = self.text(comment)?;
+            let said =
+                text.strip_prefix(COMMENT).and_then(|text| text.strip_prefix(prefix)?.rsplit_once('='));
+            if let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse())) {
+                numbers.push((what, n));
+            }
+        }
+        Ok(numbers)
+    }
+
     /// Adds the numbers that only the comments of an event contain. A file that was merged from several files has the
     /// comments of each.
     fn said(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
         let own = if event == Event::Cpu { String::new() } else { format!("{}.", event.name()) };
-        for &comment in &self.file.comment {
-            let text = self.text(comment)?;
-            let said = text.strip_prefix(COMMENT).and_then(|t| t.strip_prefix(&own)?.rsplit_once('='));
-            let Some((what, Ok(n))) = said.map(|(what, n)| (what, n.parse::<u64>())) else { continue };
+        for (what, n) in self.commented(&own)? {
             match what {
                 "filtered" => accounts.filtered = accounts.filtered.saturating_add(n),
                 "missed" => accounts.missed = accounts.missed.saturating_add(n),

@@ -12,7 +12,7 @@ use prost::Message;
 use super::model::{
     COMMENT, LABEL_CGROUP, LABEL_CONTAINER, LABEL_CONTAINER_ID, LABEL_CONTAINER_NAME, LABEL_NAMESPACE,
     LABEL_PID, LABEL_POD, LABEL_POD_UID, LABEL_PROCESS, LABEL_SPAN, LABEL_STATE, LABEL_THREAD, LABEL_TID,
-    LABEL_TRACE, PAUSES, ValueColumn,
+    LABEL_TRACE, PAUSES, ValueColumn, pause_numbers,
 };
 use super::proto::{
     self, Line, ProtoFunction, ProtoLabel, ProtoLocation, ProtoMapping, ProtoSample, ValueType,
@@ -324,15 +324,8 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
 
 /// The pauses of each JVM as comments. The format has no time within the profile.
 fn pause_comments(pauses: &JvmPauses) -> Vec<String> {
-    let of_jvm = |(pid, totals): (u32, PauseTotals)| {
-        let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = totals;
-        [
-            ("safepoints", safepoints),
-            ("safepoint_usec", safepoint_usec),
-            ("collections", collections),
-            ("collection_usec", collection_usec),
-        ]
-        .map(|(what, n)| format!("{COMMENT}{PAUSES}{pid}.{what}={n}"))
+    let of_jvm = |(pid, mut totals): (u32, PauseTotals)| {
+        pause_numbers(&mut totals).map(|(what, n)| format!("{COMMENT}{PAUSES}{pid}.{what}={n}"))
     };
     pauses.by_process().into_iter().flat_map(of_jvm).collect()
 }
