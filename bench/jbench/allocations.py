@@ -35,6 +35,11 @@ def measure(bench, jvm):
     cost(bench, jvm)
 
 
+def start(bench, jvm, extension):
+    """Starts jbpf-prof on the program's allocations."""
+    return bench.ours.start("allocations", None, "-e", "alloc", "--pid", str(jvm.pid), formats=[extension])
+
+
 class Sites:
     """Allocated bytes by site: the method that allocates and the class of the object."""
 
@@ -49,8 +54,7 @@ class Sites:
         return stop()
 
     def ours(self):
-        ours = self.bench.ours
-        run = ours.start("allocations", None, "-e", "alloc", "--pid", str(self.jvm.pid), formats=["folded"])
+        ours, run = self.bench.ours, start(self.bench, self.jvm, "folded")
 
         def stop():
             run.child.send_signal(signal.SIGINT)
@@ -104,9 +108,7 @@ def cost(bench, jvm):
     figures, rounds, own, calls = bench.figures, collections.defaultdict(list), [], []
     for turn in range(2 * bench.args.turns + 1):
         name = OURS if turn % 2 else NONE
-        run = None
-        if name == OURS:
-            run = bench.ours.start("allocations", None, "-e", "alloc", "--pid", str(jvm.pid), formats=["pb.gz"])
+        run = start(bench, jvm, "pb.gz") if name == OURS else None
         rounds[name].append(statistics.median(cpu for _, cpu in rounds_of(jvm, bench.args.seconds)))
         if run:
             run.interrupt()

@@ -59,8 +59,8 @@ class Waits:
         self.log = bench.work / "waits.jsonl"
         self.log.unlink(missing_ok=True)
         self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF, OFFCPUTIME]
-        data = self.bench.work / "waits.perf.data"
-        self.others = {PERF: perf_record(data), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
+        self.perf_data = self.bench.work / "waits.perf.data"
+        self.others = {PERF: perf_record(self.perf_data), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
         for kind, probe in {PERF: [*perf_record("/dev/null"), "--", "true"], OFFCPUTIME: ["offcputime", "1"]}.items():
             if why := failure(probe):
                 self.figures.lack(f"waits with {kind}", why)
@@ -124,7 +124,7 @@ class Waits:
             yield
         finally:
             run.interrupt()
-        data = self.bench.work / "waits.perf.data"
+        data = self.perf_data
         written = f", {data.stat().st_size / 2**20:.1f} MiB written" if data.exists() else ""
         data.unlink(missing_ok=True)
         self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s{written}")
