@@ -86,7 +86,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
             output::destination::write(&file, |out| Ok(out.write_all(jvm::AGENT)?))?;
             Ok(Exit::Done)
         }
-        Command::Convert { input, output, look, event, waits, trace } => {
+        Command::Convert { input, output, picture_options, event, waits, trace } => {
             let mut profile = read(&input, event.as_deref(), trace)?;
             waits.apply(&mut profile);
             if !waits.is_all() && profile.samples().is_empty() {
@@ -95,7 +95,7 @@ fn run(command: Command) -> anyhow::Result<Exit> {
                     &format!("{}: no sample has one of these states and reasons", input.display()),
                 );
             }
-            output::write(&profile.views(), &output, &look)?;
+            output::write(&profile.views(), &output, &picture_options)?;
             Ok(Exit::Done)
         }
         Command::Diff(config) => diff(&config),
@@ -150,7 +150,7 @@ fn diff(config: &DiffConfig) -> anyhow::Result<Exit> {
     let [before, after]: [Vec<String>; 2] = [names(&config.before), names(&config.after)];
     let difference = Difference { pair: &pair, comparison: &comparison, before: &before, after: &after };
     for target in &config.outputs {
-        output::difference::write(&difference, target, &config.look)?;
+        output::difference::write(&difference, target, &config.picture_options)?;
     }
     if config.prints_text {
         print(&output::difference::text(&difference, config.width))?;
@@ -210,13 +210,14 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     let (mut outcome, sampled) =
         session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
     outcome.filter(&config.include, &config.exclude, &config.waits, config.trace);
-    let look = PictureOptions { report: Some(Arc::new(outcome.report.clone())), ..config.look.clone() };
+    let picture_options =
+        PictureOptions { report: Some(Arc::new(outcome.report.clone())), ..config.picture_options.clone() };
     if let Some(server) = &mut server
-        && let Err(error) = server.end(&outcome.views(), &look)
+        && let Err(error) = server.end(&outcome.views(), &picture_options)
     {
         say(Level::Warn, &format!("the page does not show the end of the run: {error:#}"));
     }
-    let written = write(config, outcome, &look);
+    let written = write(config, outcome, &picture_options);
     if let Some(server) = &server {
         if !control.is_interrupted() {
             say(Level::Info, &format!("the run has ended; {} stays until Ctrl-C", server.place()));
@@ -246,14 +247,18 @@ fn top(config: &cli::top::TopConfig) -> anyhow::Result<Exit> {
 }
 
 /// Writes the outputs of a run and its report.
-fn write(config: &RecordConfig, mut outcome: session::Outcome, look: &PictureOptions) -> anyhow::Result<()> {
+fn write(
+    config: &RecordConfig,
+    mut outcome: session::Outcome,
+    picture_options: &PictureOptions,
+) -> anyhow::Result<()> {
     for target in &config.outputs {
         let began = std::time::Instant::now();
-        let written = output::write(&outcome.views(), target, look)?;
+        let written = output::write(&outcome.views(), target, picture_options)?;
         log::info!("output: {target} written in {:.0?}", began.elapsed());
         outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         if config.per_container {
-            let written = output::write_each(&outcome.views(), target, look)?;
+            let written = output::write_each(&outcome.views(), target, picture_options)?;
             outcome.report.outputs.extend(written.iter().map(ToString::to_string));
         }
     }

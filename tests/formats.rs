@@ -344,7 +344,7 @@ fn the_report_follows_its_published_schema() {
 #[test]
 fn picture() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, look) in [
+    for (name, picture_options) in [
         ("small.svg.txt", PictureOptions::default()),
         (
             "small-reversed.svg.txt",
@@ -353,7 +353,7 @@ fn picture() {
     ] {
         let path = directory.path().join("small.svg");
         let target = OutputTarget::parse(&path, None).unwrap();
-        output::write(&profile().views(), &target, &look).unwrap();
+        output::write(&profile().views(), &target, &picture_options).unwrap();
         let picture = fs::read_to_string(&path).unwrap();
         let (_, frames) = picture.split_once("total_samples=").unwrap();
         let attribute = |of: &str, name: &str| {

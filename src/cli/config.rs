@@ -47,7 +47,7 @@ pub struct RecordConfig {
     /// Whether the report goes to standard error: an output is standard output, or a launched command writes there.
     pub report_to_stderr: bool,
     /// Title, narrowest frame and direction of flame graphs.
-    pub look: PictureOptions,
+    pub picture_options: PictureOptions,
     /// Keep only stacks that match one of these patterns; empty: keep all.
     pub include: Vec<Glob>,
     /// Remove stacks that match one of these patterns.
@@ -83,7 +83,7 @@ impl RecordConfig {
         let sampled = settings(&record.sampled, &record.host, &record.launch, &mut warnings)?;
         let events: Vec<Event> = sampled.events.iter().map(|(event, _)| *event).collect();
         let outputs = outputs(record)?;
-        let look = look(&record.picture)?;
+        let picture_options = picture_options(&record.picture)?;
         let needs = |what: fn(&FormatRequirements) -> bool| {
             outputs.targets.iter().any(|target| what(&target.format.needs))
         };
@@ -103,7 +103,7 @@ impl RecordConfig {
             outputs: outputs.targets,
             report_to_stderr: outputs.with_stdout
                 || (!record.launch.is_empty() && record.report == Report::Text),
-            look,
+            picture_options,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
             waits: sampled_waits(&record.waits, &events)?,
@@ -411,16 +411,16 @@ fn default_name(format: Option<&Format>, is_served: bool) -> PathBuf {
     PathBuf::from(format!("jbpf-prof-{}.{extension}", now.strftime("%Y%m%d-%H%M%S")))
 }
 
-pub(super) fn look(picture: &Picture) -> Result<PictureOptions, Failure> {
+pub(super) fn picture_options(picture: &Picture) -> Result<PictureOptions, Failure> {
     if !(0.0..=1200.0).contains(&picture.minwidth) {
         return Err(Failure::usage(format!("--minwidth {}: use 0 to 1200 pixels", picture.minwidth)));
     }
-    let mut look = PictureOptions { min_width: picture.minwidth, ..PictureOptions::default() };
+    let mut picture_options = PictureOptions { min_width: picture.minwidth, ..PictureOptions::default() };
     if let Some(title) = &picture.title {
-        look.title = Some(title.clone());
+        picture_options.title = Some(title.clone());
     }
-    (look.reverse, look.inverted) = (picture.reverse, picture.inverted);
-    Ok(look)
+    (picture_options.reverse, picture_options.inverted) = (picture.reverse, picture.inverted);
+    Ok(picture_options)
 }
 
 /// Reads `30`, `30s`, `1.5s`, `500ms`, `5m`, `1h`.

@@ -76,7 +76,7 @@ pub enum Command {
         /// The file to write, and its format.
         output: OutputTarget,
         /// Title, narrowest frame and direction, if the output is a flame graph.
-        look: PictureOptions,
+        picture_options: PictureOptions,
         /// The only event to write; `None`: all.
         event: Option<String>,
         /// Which samples are converted.
@@ -137,8 +137,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
         Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
         Some(args::Sub::Convert { input, output, format, event, waits, trace, picture }) => {
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
-            let (look, waits) = (config::look(&picture)?, config::waits(&waits)?);
-            Ok(Command::Convert { input, output, look, event, waits, trace })
+            let (picture_options, waits) = (config::picture_options(&picture)?, config::waits(&waits)?);
+            Ok(Command::Convert { input, output, picture_options, event, waits, trace })
         }
         Some(args::Sub::Diff(args)) => {
             diff::DiffConfig::new(&args).map(|config| Command::Diff(Box::new(config)))
@@ -342,7 +342,7 @@ mod tests {
         assert!(matches!(ask("doctor"), Ok(Command::Doctor)));
         assert!(matches!(ask("agent /tmp/a.so"), Ok(Command::Agent { file }) if file.ends_with("a.so")));
         assert!(
-            matches!(ask("convert a.folded b.svg --inverted"), Ok(Command::Convert { look, .. }) if look.inverted)
+            matches!(ask("convert a.folded b.svg --inverted"), Ok(Command::Convert { picture_options, .. }) if picture_options.inverted)
         );
         let tree = ask("show a.pb.gz --tree --depth 3 --caller Shop.*");
         assert!(

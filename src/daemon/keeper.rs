@@ -137,8 +137,8 @@ impl Keeper {
             return;
         }
         let report = Some(Arc::new(outcome.report.clone()));
-        let look = PictureOptions { report, ..http::page_options(self.state.window_ms()) };
-        match page::packed(&outcome.views(), &look) {
+        let picture_options = PictureOptions { report, ..http::page_options(self.state.window_ms()) };
+        match page::packed(&outcome.views(), &picture_options) {
             Ok(document) => self.state.feed.publish(&event(FeedChange::Increment, self.windows, &document)),
             Err(error) => log::warn!("a profile is not sent to pages: {error:#}"),
         }

@@ -43,14 +43,14 @@ pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
 pub fn write(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
-    look: &PictureOptions,
+    picture_options: &PictureOptions,
 ) -> anyhow::Result<Vec<OutputTarget>> {
     let each = if target.format.several { views.len().max(1) } else { 1 };
     let mut written = Vec::new();
     for (at, views) in views.chunks(each).enumerate() {
         let event = views.first().map(ProfileView::event).unwrap_or_default();
         let target = if at == 0 { target.clone() } else { target.beside(&file_word(event)) };
-        destination::write(&target.name, |out| encode(views, target.format, look, out))?;
+        destination::write(&target.name, |out| encode(views, target.format, picture_options, out))?;
         written.push(target);
     }
     Ok(written)
@@ -69,10 +69,10 @@ fn file_word(event: Event) -> String {
 pub fn encode(
     views: &[ProfileView<'_>],
     format: &Format,
-    look: &PictureOptions,
+    picture_options: &PictureOptions,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    (format.write)(views, look, out)
+    (format.write)(views, picture_options, out)
 }
 
 #[cfg(test)]

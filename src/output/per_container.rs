@@ -22,7 +22,7 @@ const NONE: &str = "no-container";
 pub fn write_each(
     views: &[ProfileView<'_>],
     target: &OutputTarget,
-    look: &PictureOptions,
+    picture_options: &PictureOptions,
 ) -> anyhow::Result<Vec<OutputTarget>> {
     let mut taken = HashSet::new();
     let mut written = Vec::new();
@@ -35,7 +35,7 @@ pub fn write_each(
         // An obstacle at one container's file name, such as a directory, must not keep other containers from their
         // files.
         let own: Vec<ProfileView<'_>> = views.iter().map(|view| view.of_container(container)).collect();
-        match write(&own, &file, look) {
+        match write(&own, &file, picture_options) {
             Ok(files) => written.extend(files),
             Err(error) => failed = failed.or(Some(error)),
         }

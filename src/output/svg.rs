@@ -23,7 +23,7 @@ pub static FORMAT: Format = Format {
     media_type: "image/svg+xml",
     needs: FormatRequirements::NONE,
     several: false,
-    write: |views, look, out| views.iter().try_for_each(|view| write(view, look, out)),
+    write: |views, picture_options, out| views.iter().try_for_each(|view| write(view, picture_options, out)),
     read: FormatReader::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
 };
 
@@ -34,13 +34,17 @@ const NO_SAMPLES: &str = "[no samples]";
 ///
 /// # Errors
 /// The error of inferno or of `out`.
-pub fn write(view: &ProfileView<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write(
+    view: &ProfileView<'_>,
+    picture_options: &PictureOptions,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let accounts = view.accounts();
     let shown = view.total().count + accounts.lost_total();
-    let least = look.min_width / FRAMES_WIDTH * shown as f64;
+    let least = picture_options.min_width / FRAMES_WIDTH * shown as f64;
     let texts = FoldedTexts::of(view.frames());
     let mut lines: Vec<String> = Vec::new();
-    texts.lines(view, least, look.reverse, |line| -> anyhow::Result<()> {
+    texts.lines(view, least, picture_options.reverse, |line| -> anyhow::Result<()> {
         lines.push(line.to_owned());
         Ok(())
     })?;
@@ -51,13 +55,14 @@ pub fn write(view: &ProfileView<'_>, look: &PictureOptions, out: &mut dyn Write)
     let kinds = kinds(view.frames(), &texts);
     let mut palette = palette(&texts, &kinds, accounts);
     let mut options = flamegraph::Options::default();
-    let title = look.title.clone().unwrap_or_else(|| format!("jbpf-prof: {}", view.event().title()));
+    let title =
+        picture_options.title.clone().unwrap_or_else(|| format!("jbpf-prof: {}", view.event().title()));
     options.title = crate::profile::frame::clean(title.as_bytes(), 200);
     // Reserves the line. The text itself is drawn below, at the left, so that the legend fits beside it.
     options.subtitle = Some("\u{a0}".to_owned());
     options.palette_map = Some(&mut palette);
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 0xfa, g: 0xfa, b: 0xfa }));
-    options.direction = if look.inverted { Direction::Inverted } else { Direction::Straight };
+    options.direction = if picture_options.inverted { Direction::Inverted } else { Direction::Straight };
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
     options.min_width = 0.0; // narrow frames are cut off already, and their callers have their samples
@@ -65,9 +70,9 @@ pub fn write(view: &ProfileView<'_>, look: &PictureOptions, out: &mut dyn Write)
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;
     ensure!(picture.held == END, "inferno's picture does not end as it did");
-    out.write_all(subtitle_text(look, view).as_bytes())?;
+    out.write_all(subtitle_text(picture_options, view).as_bytes())?;
     out.write_all(legend(&kinds).as_bytes())?;
-    if !look.inverted {
+    if !picture_options.inverted {
         out.write_all(TO_THE_ROOT.as_bytes())?;
     }
     Ok(out.write_all(END)?)
@@ -77,8 +82,8 @@ pub fn write(view: &ProfileView<'_>, look: &PictureOptions, out: &mut dyn Write)
 const TO_THE_ROOT: &str =
     "<script>window.addEventListener('load', function () { window.scrollTo(0, 1e7); });</script>";
 
-fn subtitle_text(look: &PictureOptions, view: &ProfileView<'_>) -> String {
-    let text = look.subtitle.clone().unwrap_or_else(|| subtitle(view));
+fn subtitle_text(picture_options: &PictureOptions, view: &ProfileView<'_>) -> String {
+    let text = picture_options.subtitle.clone().unwrap_or_else(|| subtitle(view));
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!("<text x=\"10\" y=\"48\">{text}</text>")
 }

@@ -90,9 +90,9 @@ fn all_formats_sum_to_the_same() {
         assert_eq!(sum_of_pprof(&bytes(&profile, &pprof::FORMAT)), shown);
         assert_eq!(sum_of_jfr(&bytes(&profile, &jfr::FORMAT)), shown);
         for (reverse, min_width) in [(false, 0.1), (true, 0.1), (false, 40.0), (true, 0.0)] {
-            let look = PictureOptions { reverse, min_width, ..PictureOptions::default() };
+            let picture_options = PictureOptions { reverse, min_width, ..PictureOptions::default() };
             let mut picture = Vec::new();
-            svg::write(&profile.of_event(Event::Cpu), &look, &mut picture).unwrap();
+            svg::write(&profile.of_event(Event::Cpu), &picture_options, &mut picture).unwrap();
             assert_eq!(sum_of_svg(std::str::from_utf8(&picture).unwrap()), shown);
         }
     }

@@ -67,12 +67,12 @@ impl RunServer {
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("--serve")?;
         let listener = runtime.block_on(Listener::bind(&config.address)).context("--serve")?;
         let address = listener.address(&config.address);
-        let look = PictureOptions { title: Some(config.title), ..PictureOptions::default() };
+        let picture_options = PictureOptions { title: Some(config.title), ..PictureOptions::default() };
         let site = Arc::new(RunSite {
             feed: Feed::default(),
             guard: AccessCheck::new(config.token_file),
             events: config.events,
-            look,
+            picture_options,
             so_far: Mutex::default(),
         });
         let (news, incoming) = channel(WAITING);
@@ -112,8 +112,8 @@ impl RunServer {
     ///
     /// # Errors
     /// The profile cannot be encoded.
-    pub fn end(&mut self, views: &[ProfileView<'_>], look: &PictureOptions) -> anyhow::Result<()> {
-        let document = page::packed(views, look)?;
+    pub fn end(&mut self, views: &[ProfileView<'_>], picture_options: &PictureOptions) -> anyhow::Result<()> {
+        let document = page::packed(views, picture_options)?;
         self.news.blocking_send(PageMessage::End(document)).context("the thread of --serve has ended")
     }
 
@@ -150,7 +150,7 @@ struct RunSite {
     feed: Feed,
     guard: AccessCheck,
     events: Vec<Event>,
-    look: PictureOptions,
+    picture_options: PictureOptions,
     so_far: Mutex<CumulativeProfile>,
 }
 
@@ -172,7 +172,7 @@ impl RunSite {
 
     fn packed(&self, profile: &Profile) -> anyhow::Result<Vec<u8>> {
         let views: Vec<_> = self.events.iter().map(|event| profile.of_event(*event)).collect();
-        page::packed(&views, &self.look)
+        page::packed(&views, &self.picture_options)
     }
 
     fn add(&self, fresh: &Profile) {

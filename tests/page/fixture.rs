@@ -156,8 +156,8 @@ pub fn part(rows: &[Row]) -> Profile {
 }
 
 /// Writes the page of a profile.
-pub fn write(profile: &Profile, file: &Path, look: &PictureOptions) {
-    output::write(&profile.views(), &OutputTarget::parse(file, None).unwrap(), look).unwrap();
+pub fn write(profile: &Profile, file: &Path, picture_options: &PictureOptions) {
+    output::write(&profile.views(), &OutputTarget::parse(file, None).unwrap(), picture_options).unwrap();
 }
 
 /// Name, total and own samples of each function of some rows, as the library counts them.

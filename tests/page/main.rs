@@ -46,8 +46,8 @@ fn fixture_page(part: &str) -> Option<(Browser, PathBuf)> {
         }],
         ..RunReport::default()
     };
-    let look = PictureOptions { report: Some(Arc::new(report)), ..PictureOptions::default() };
-    fixture::write(&fixture::profile(&rows()), &file, &look);
+    let picture_options = PictureOptions { report: Some(Arc::new(report)), ..PictureOptions::default() };
+    fixture::write(&fixture::profile(&rows()), &file, &picture_options);
     let mut browser = Browser::start(&home, 1200, 800);
     browser.open(&file, "", READY);
     Some((browser, file))
@@ -419,12 +419,12 @@ fn hostile_names_do_nothing() {
     let file = home.join("page.html");
     let report =
         RunReport { command: names[1].into(), warnings: vec![names[0].into()], ..RunReport::default() };
-    let look = PictureOptions {
+    let picture_options = PictureOptions {
         title: Some(names[1].into()),
         report: Some(Arc::new(report)),
         ..PictureOptions::default()
     };
-    fixture::write(&profile, &file, &look);
+    fixture::write(&profile, &file, &picture_options);
     let mut page = Browser::start(&home, 1200, 800);
     page.open(&file, "find=%3Cscript%3Ehit()&process=__proto__&zoom=constructor&range=9-1&view=x", READY);
     page.value(

@@ -29,7 +29,7 @@ pub struct DiffConfig {
     /// Whether the text is printed: no output is standard output.
     pub prints_text: bool,
     /// Title, narrowest frame and direction of pictures.
-    pub look: PictureOptions,
+    pub picture_options: PictureOptions,
     /// Characters of a line of text.
     pub width: usize,
 }
@@ -65,9 +65,9 @@ impl DiffConfig {
             threshold: threshold(&args.fail_above)?,
             per: args.per.as_deref().map(work).transpose()?,
         };
-        let (look, width) = (config::look(&args.picture)?, width_of(std::io::stdout()));
+        let (picture_options, width) = (config::picture_options(&args.picture)?, width_of(std::io::stdout()));
         let event = args.event.clone();
-        Ok(DiffConfig { before, after, event, options, outputs, prints_text, look, width })
+        Ok(DiffConfig { before, after, event, options, outputs, prints_text, picture_options, width })
     }
 }
 

@@ -80,8 +80,8 @@ pub(super) fn encode_profile(
         let first = views.iter().position(|view| !view.samples().is_empty()).unwrap_or(0);
         views = views.drain(first..).take(1).collect();
     }
-    let look = if on_page { page_options(*window_ms) } else { PictureOptions::default() };
-    output::encode(&views, format, &look, &mut body)?;
+    let picture_options = if on_page { page_options(*window_ms) } else { PictureOptions::default() };
+    output::encode(&views, format, &picture_options, &mut body)?;
     Ok(Some(body.into()))
 }
 

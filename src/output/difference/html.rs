@@ -10,7 +10,11 @@ use crate::output::picture_options::{ComparedColumns, PictureOptions};
 
 pub(super) static FORMAT: DiffFormat = DiffFormat { extension: "html", write };
 
-fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(
+    difference: &Difference<'_>,
+    picture_options: &PictureOptions,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let title = format!(
         "{} compared with {}",
         difference.files(Side::After).join(", "),
@@ -20,10 +24,10 @@ fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write
         base: difference.pair.columns(Side::Before),
         range: difference.pair.columns(Side::After),
     };
-    let look = PictureOptions {
-        title: Some(look.title.clone().unwrap_or(title)),
+    let picture_options = PictureOptions {
+        title: Some(picture_options.title.clone().unwrap_or(title)),
         columns: Some(columns),
-        ..look.clone()
+        ..picture_options.clone()
     };
-    page::write(&[difference.pair.view()], &look, out)
+    page::write(&[difference.pair.view()], &picture_options, out)
 }

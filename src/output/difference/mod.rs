@@ -25,8 +25,12 @@ use super::picture_options::PictureOptions;
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; no partial file remains.
-pub fn write(difference: &Difference<'_>, target: &DiffTarget, look: &PictureOptions) -> anyhow::Result<()> {
-    super::destination::write(&target.name, |out| (target.format.write)(difference, look, out))
+pub fn write(
+    difference: &Difference<'_>,
+    target: &DiffTarget,
+    picture_options: &PictureOptions,
+) -> anyhow::Result<()> {
+    super::destination::write(&target.name, |out| (target.format.write)(difference, picture_options, out))
 }
 
 #[cfg(test)]

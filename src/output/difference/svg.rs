@@ -26,7 +26,11 @@ const UNITS: f64 = 1e9;
 /// A smaller difference, in points, has neither sign.
 const LEAST_POINTS: f64 = 0.05;
 
-fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(
+    difference: &Difference<'_>,
+    picture_options: &PictureOptions,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let stacks = DiffStacks::of(difference);
     let totals = stacks.totals(difference);
     let shares = Shares::of(difference);
@@ -43,18 +47,18 @@ fn write(difference: &Difference<'_>, look: &PictureOptions, out: &mut dyn Write
         Ok(())
     })?;
     let mut options = flamegraph::Options::default();
-    let title = look.title.clone().unwrap_or_else(|| words::verdict(difference));
+    let title = picture_options.title.clone().unwrap_or_else(|| words::verdict(difference));
     options.title = crate::profile::frame::clean(title.as_bytes(), 200);
     let [before, after] = [Side::Before, Side::After].map(|side| words::side(difference, side));
     options.subtitle = Some(format!(
         "before: {before}; after: {after}. Width: mean of both shares. Red, +: more than before. Blue, −: less."
     ));
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 0xfa, g: 0xfa, b: 0xfa }));
-    options.direction = if look.inverted { Direction::Inverted } else { Direction::Straight };
+    options.direction = if picture_options.inverted { Direction::Inverted } else { Direction::Straight };
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.image_width = None;
-    options.min_width = look.min_width / FRAMES_WIDTH * 100.0;
-    options.reverse_stack_order = look.reverse;
+    options.min_width = picture_options.min_width / FRAMES_WIDTH * 100.0;
+    options.reverse_stack_order = picture_options.reverse;
     let mut picture = Vec::new();
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut picture)
         .context("drawing")?;

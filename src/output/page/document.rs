@@ -148,7 +148,7 @@ struct PauseColumns {
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn of(views: &[ProfileView<'_>], look: &'a PictureOptions) -> Document<'a> {
+    pub(super) fn of(views: &[ProfileView<'_>], picture_options: &'a PictureOptions) -> Document<'a> {
         let stacks = PageStacks::of(views);
         let mut tables = Tables::default();
         let mut symbols = SymbolColumns::default();
@@ -168,15 +168,15 @@ impl<'a> Document<'a> {
         let pauses = pause_columns(&pauses_of_views(views));
         let seconds = rows.iter().map(|row| row.second);
         let last = seconds.chain(pauses.column.iter().map(|column| u32::from(*column))).max().unwrap_or(0);
-        let report = look.report.as_deref();
-        let title = look.title.clone().or_else(|| Some(format!("jbpf-prof: {}", report?.target)));
+        let report = picture_options.report.as_deref();
+        let title = picture_options.title.clone().or_else(|| Some(format!("jbpf-prof: {}", report?.target)));
         let title = title.unwrap_or_else(|| "jbpf-prof".to_owned());
         Document {
             version: VERSION,
             title: crate::profile::frame::clean(title.as_bytes(), 200),
             start_unix_ms: span.start_unix_ns / 1_000_000,
-            column_ms: look.column_ms,
-            columns: look.columns.as_ref().map_or(0, |columns| columns.range.end).max(last + 1),
+            column_ms: picture_options.column_ms,
+            columns: picture_options.columns.as_ref().map_or(0, |columns| columns.range.end).max(last + 1),
             kinds: Kind::ALL.into_iter().map(kind_row).collect(),
             symbols,
             nodes,
@@ -189,7 +189,7 @@ impl<'a> Document<'a> {
             limits: report.map(limits).unwrap_or_default(),
             report,
             strings: tables.strings,
-            compare: look.columns.as_ref().map(|columns| CompareRow {
+            compare: picture_options.columns.as_ref().map(|columns| CompareRow {
                 range: [columns.range.start, columns.range.end],
                 base: [columns.base.start, columns.base.end],
             }),

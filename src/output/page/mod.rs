@@ -25,7 +25,7 @@ pub static FORMAT: Format = Format {
     media_type: "text/html; charset=utf-8",
     needs: FormatRequirements { seconds: true, threads: true },
     several: true,
-    write: |views, look, out| write(views, look, out),
+    write: |views, picture_options, out| write(views, picture_options, out),
     read: FormatReader::By { magic: b"<!doctype html>", read: |input| read::read(input) },
 };
 
@@ -35,7 +35,7 @@ pub static DOCUMENT: Format = Format {
     media_type: "application/json",
     needs: FormatRequirements { seconds: true, threads: true },
     several: true,
-    write: |views, look, out| html::pack(&document::Document::of(views, look), out),
+    write: |views, picture_options, out| html::pack(&document::Document::of(views, picture_options), out),
     read: FormatReader::Never("the document of a page is only for the page"),
 };
 
@@ -43,9 +43,9 @@ pub static DOCUMENT: Format = Format {
 ///
 /// # Errors
 /// The document cannot be encoded.
-pub fn packed(views: &[ProfileView<'_>], look: &PictureOptions) -> anyhow::Result<Vec<u8>> {
+pub fn packed(views: &[ProfileView<'_>], picture_options: &PictureOptions) -> anyhow::Result<Vec<u8>> {
     let mut packed = Vec::new();
-    html::pack(&document::Document::of(views, look), &mut packed)?;
+    html::pack(&document::Document::of(views, picture_options), &mut packed)?;
     Ok(packed)
 }
 
@@ -66,8 +66,12 @@ pub fn shell(settings: &str) -> String {
 ///
 /// # Errors
 /// The error of `out`.
-pub fn write(views: &[ProfileView<'_>], look: &PictureOptions, out: &mut dyn Write) -> anyhow::Result<()> {
-    html::write(&document::Document::of(views, look), out)
+pub fn write(
+    views: &[ProfileView<'_>],
+    picture_options: &PictureOptions,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    html::write(&document::Document::of(views, picture_options), out)
 }
 
 #[cfg(test)]
