@@ -110,7 +110,8 @@ struct jp_member {
 /*
  * A user word: bits 60..63 are a tag, the other bits the value (user addresses have at most 57 bits).
  * FOLLOWED is a return address that the unwinder found by frame pointer while no unwind table of the callee's file was
- * loaded, so nothing confirms it. INTERPRETED is a Java method that the interpreter runs: its Method*, or 0 if that is
+ * loaded, so nothing confirms it; as the last word with the value 0, it says that the stack ended there, at the root by
+ * frame pointer. INTERPRETED is a Java method that the interpreter runs: its Method*, or 0 if that is
  * unknown. A second word without tag follows: the bytecode pointer, or 0.
  */
 #define JP_WORD_TAG_SHIFT 60

@@ -172,6 +172,9 @@ static __always_inline void walk_frames(struct scratch *s)
 			break;
 		}
 	}
+	/* A register that is no frame pointer may be 0, or point to a 0, anywhere. */
+	if (end == JP_END_root && s->walk.followed)
+		push(s, JP_WORD_FOLLOWED, 0);
 	s->end = end;
 }
 

@@ -96,8 +96,26 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Loads the first tables, before sampling begins.
     pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn TableSource) {
+        let until = Instant::now() + AT_START;
         self.note_changes(processes, Instant::now());
-        self.advance(processes, groups, tables, Instant::now() + AT_START);
+        for tgid in self.by_code_size(processes) {
+            if self.is_loadable(tgid, processes, groups) {
+                self.load_queued(tgid, processes, tables, until);
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// The queued processes, those with the least code first: if time runs out, as many as possible have their tables.
+    fn by_code_size(&self, processes: &mut Processes) -> Vec<u32> {
+        let mut size = |tgid| {
+            processes.code(tgid).map_or(0, |code| code.ranges.iter().map(CodeRange::size).sum::<u64>())
+        };
+        let mut queued: Vec<(u64, u32)> = self.due.iter().map(|&tgid| (size(tgid), tgid)).collect();
+        queued.sort_unstable();
+        queued.into_iter().map(|(_, tgid)| tgid).collect()
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -265,17 +283,28 @@ impl<M: TableMemory> TableLoader<M> {
             let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
             let leaf = next == 1 && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
-            if let Some(end) = stop_reason_after(self.rule(id.tgid, &file, offset, tables), leaf) {
+            let end = match self.rule(id.tgid, &file, offset, tables) {
+                Some(rule) => stop_reason_after(rule, leaf),
+                None => Some(StopReason::NoTable),
+            };
+            if let Some(end) = end {
                 stack.user.truncate(next);
                 stack.end = end;
                 break;
             }
         }
+        stack.user.pop_if(|word| *word == UserWord::UNCONFIRMED_ROOT);
     }
 
-    /// The rule at an offset of a file, for a stack of a process that was unwound without it. Builds the table if it is
-    /// missing and the allowance permits; else [`Rule::None`].
-    fn rule(&mut self, tgid: u32, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) -> Rule {
+    /// The rule at an offset of a file, for a stack of a process that was unwound without it: [`Rule::None`] if the file has
+    /// none. Builds the table if it is missing; `None` if the allowance does not permit that now.
+    fn rule(
+        &mut self,
+        tgid: u32,
+        file: &Arc<MappedFile>,
+        offset: u64,
+        tables: &mut dyn TableSource,
+    ) -> Option<Rule> {
         let now = Instant::now();
         let may_build = !self.allowance.now(now).is_zero();
         let mut known = self.known(file.id);
@@ -290,14 +319,18 @@ impl<M: TableMemory> TableLoader<M> {
             known = self.known(file.id);
         }
         self.allowance.spend(now.elapsed());
-        let Some(TableAt::Loaded(key)) = at(&known) else { return Rule::None };
+        let key = match at(&known) {
+            Some(TableAt::Loaded(key)) => key,
+            None | Some(TableAt::Unbuilt) if !may_build => return None,
+            None | Some(TableAt::Unbuilt | TableAt::Never) => return Some(Rule::None),
+        };
         if is_late {
             self.late.insert(tgid);
         }
         if self.rules.len() >= MAX_RULES {
             self.rules.clear();
         }
-        *self.rules.entry((key, offset)).or_insert_with(|| self.store.rule(key, offset))
+        Some(*self.rules.entry((key, offset)).or_insert_with(|| self.store.rule(key, offset)))
     }
 
     /// Loads queued processes until a time; the others wait for the next call.
@@ -309,14 +342,25 @@ impl<M: TableMemory> TableLoader<M> {
         until: Instant,
     ) {
         while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
-            self.due.remove(&tgid);
-            match processes.code(tgid) {
-                Some(code) => self.load(tgid, code, tables, until),
-                None => self.drop_ended(tgid),
-            }
+            self.load_queued(tgid, processes, tables, until);
             if Instant::now() >= until {
                 return;
             }
+        }
+    }
+
+    /// Takes a process from the queue and loads it.
+    fn load_queued(
+        &mut self,
+        tgid: u32,
+        processes: &mut Processes,
+        tables: &mut dyn TableSource,
+        until: Instant,
+    ) {
+        self.due.remove(&tgid);
+        match processes.code(tgid) {
+            Some(code) => self.load(tgid, code, tables, until),
+            None => self.drop_ended(tgid),
         }
     }
 
@@ -372,21 +416,11 @@ impl<M: TableMemory> TableLoader<M> {
     /// unavailable, it is queued after a backoff.
     fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn TableSource, until: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
+        let mut again = self.build_missing(tgid, &ranges, tables, until);
         let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
-        let mut again: Option<Instant> = None;
         for range in &ranges {
-            let Some((id, file)) = file_of(range, tables) else {
-                tabled.extend(FileTables::none().cut(range));
-                continue;
-            };
-            let (now, mut known) = (Instant::now(), self.known(id));
-            if known.is_none() && now >= until {
-                self.due.insert(tgid);
-            } else if known.is_none() {
-                known = self.build(id, &file, tables);
-                again = again.into_iter().chain(self.missing.until(id, now)).min();
-            }
-            tabled.extend(known.unwrap_or_default().cut(range));
+            let known = file_of(range, tables).and_then(|(id, _)| self.known(id));
+            tabled.extend(known.unwrap_or_else(FileTables::none).cut(range));
         }
         let layout = ProgramLayout { start_code, end_code, start_stack };
         let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
@@ -398,6 +432,41 @@ impl<M: TableMemory> TableLoader<M> {
         self.crowded.limit_ranges(tgid, &mut ranges, &mut keys);
         self.store.set(tgid, Space { layout, ranges }, &keys);
         self.replaced.mark_loaded(tgid, MonoNs::now());
+    }
+
+    /// Builds the missing tables of a process's files, small files first. After `until` it queues the process again instead.
+    /// Returns when to try again, if tables are unavailable.
+    fn build_missing(
+        &mut self,
+        tgid: u32,
+        ranges: &[CodeRange],
+        tables: &mut dyn TableSource,
+        until: Instant,
+    ) -> Option<Instant> {
+        let mut missing: Vec<(u64, FileId, FileHandle)> = Vec::new();
+        for range in ranges {
+            if let Some((id, file)) = file_of(range, tables)
+                && self.known(id).is_none()
+            {
+                missing.push((range.size(), id, file));
+            }
+        }
+        missing.sort_by_key(|(size, ..)| *size);
+        let mut again: Option<Instant> = None;
+        for (_, id, file) in missing {
+            let now = Instant::now();
+            // Several ranges may be of one file.
+            if self.known(id).is_some() {
+                continue;
+            }
+            if now >= until {
+                self.due.insert(tgid);
+                break;
+            }
+            self.build(id, &file, tables);
+            again = again.into_iter().chain(self.missing.until(id, now)).min();
+        }
+        again
     }
 
     /// Adds the code heaps of a JVM to the ranges of its process. Returns whether the JVM's description could be

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::*;
@@ -50,6 +51,8 @@ struct OneTable {
     /// The whole table is too large.
     large: bool,
     asked: usize,
+    /// The files that were asked for, in this order.
+    files: Vec<PathBuf>,
 }
 
 impl TableSource for OneTable {
@@ -57,8 +60,11 @@ impl TableSource for OneTable {
         None
     }
 
-    fn table(&mut self, _: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
+    fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         self.asked += 1;
+        if let FileHandle::Mapped(file) = file {
+            self.files.push(file.path.to_path_buf());
+        }
         let mut builder = TableBuilder::default();
         builder.add(0, 1 << 20, Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
         let table = builder.build().unwrap().unwrap();
@@ -174,10 +180,54 @@ fn a_table_built_for_a_stack_is_loaded() {
     assert!(unwinding.store.covers(OWN(), here, here + 1));
 }
 
+/// Without a table, a frame pointer of 0 is the root, although the function has none and its caller is on the stack.
+#[test]
+fn a_root_by_frame_pointer_is_believed_only_if_no_table_contradicts() {
+    let (mut unwinding, mut processes, here) = own();
+    let mut tables = OneTable { there: true, ..OneTable::default() };
+    let mut end = |unwinding: &mut TableLoader<FakeTableMemory>, tables: &mut OneTable, pc| {
+        let stack = stack(vec![UserWord::Leaf(pc), UserWord::UNCONFIRMED_ROOT]);
+        let (at, mut stacks) = (stack.at, [once(stack)]);
+        unwinding.on_stacks(&mut stacks, at, &mut processes, tables);
+        assert_eq!(stacks[0].stack.user, [UserWord::Leaf(pc)]);
+        stacks[0].stack.end
+    };
+    unwinding.allowance.spend(Duration::from_secs(3_600));
+    assert_eq!(end(&mut unwinding, &mut tables, here), StopReason::NoTable, "there is no time to look");
+    assert_eq!(tables.asked, 0);
+    unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
+    assert_eq!(end(&mut unwinding, &mut tables, here), StopReason::NoTable);
+    assert_eq!(tables.asked, 1);
+    // Generated code has no table.
+    assert_eq!(end(&mut unwinding, &mut tables, 0x1000), StopReason::Root);
+    let (mut unwinding, mut none) = (own().0, OneTable::default());
+    assert_eq!(end(&mut unwinding, &mut none, here), StopReason::Root, "no table can be had");
+}
+
+#[test]
+fn the_tables_of_small_files_come_first() {
+    let (mut unwinding, mut processes, _) = own();
+    let mut tables = OneTable { there: true, ..OneTable::default() };
+    let ranges = processes.code(OWN()).unwrap().ranges;
+    let mut sizes: HashMap<PathBuf, u64> = HashMap::new();
+    for range in &ranges {
+        if let CodeSource::File(file) = &range.code {
+            let size = sizes.entry(file.path.to_path_buf()).or_insert(u64::MAX);
+            *size = range.size().min(*size);
+        }
+    }
+    load(&mut unwinding, &mut processes, &mut tables);
+    assert!(
+        tables.files.len() > 1 && tables.files.is_sorted_by_key(|file| sizes[file]),
+        "{:?}",
+        tables.files
+    );
+}
+
 #[test]
 fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let (mut unwinding, mut processes, here) = own();
-    let mut tables = OneTable { there: true, large: true, asked: 0 };
+    let mut tables = OneTable { there: true, large: true, ..OneTable::default() };
     load(&mut unwinding, &mut processes, &mut tables);
     assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "no stack has shown which parts are needed");
     let page = here & !0xfff;

@@ -22,6 +22,14 @@ pub struct CodeRange {
     pub offset: u64,
 }
 
+impl CodeRange {
+    /// Bytes of the range.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
 /// What a range is mapped from.
 #[derive(Clone, Debug)]
 pub enum CodeSource {

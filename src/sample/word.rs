@@ -31,6 +31,10 @@ pub enum UserWord {
 }
 
 impl UserWord {
+    /// The last word of a stack whose root the unwinder found by frame pointer, like a `Followed` address. The loader of
+    /// unwind tables removes it.
+    pub(crate) const UNCONFIRMED_ROOT: UserWord = UserWord::Followed(0);
+
     /// Parses the words of a user stack; an interpreted frame has two words. `None` if a tag is unknown or a word is
     /// missing, which only an unwinder of another build could cause.
     pub(crate) fn parse(mut words: impl Iterator<Item = u64>) -> Option<Vec<UserWord>> {
