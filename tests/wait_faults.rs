@@ -84,8 +84,9 @@ fn waits_without_room_are_counted() {
     assert!(untimed > CROWD - 16_384, "{untimed}");
     let limits = profile.report["limits"].to_string();
     assert!(limits.contains("wait-threads"), "{limits}");
-    assert_eq!(profile.account("kept"), profile.folded.total());
-    assert!(profile.folded.total() > 0 && target.is_alive());
-    let sum = profile.account("kept") + profile.account("filtered") + lost(&profile.report);
-    assert_eq!(sum, profile.account("ticks"));
+    // Each waiting thread is a stack of its own at the end, so that stacks may be lost too. They are a line of the profile.
+    let (kept, lost) = (profile.account("kept"), lost(&profile.report));
+    assert_eq!(kept + lost, profile.folded.total());
+    assert!(kept > 0 && target.is_alive());
+    assert_eq!(kept + profile.account("filtered") + lost, profile.account("ticks"));
 }

@@ -282,7 +282,9 @@ impl<M: TableMemory> TableLoader<M> {
             let Some(left) = stack.user[next - 1].probe() else { continue };
             let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
-            let leaf = next == 1 && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
+            let leaf = next == 1
+                && stack.user[next] != UserWord::UNCONFIRMED_ROOT
+                && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
             let end = match self.rule(id.tgid, &file, offset, tables) {
                 Some(rule) => stop_reason_after(rule, leaf),
                 None => Some(StopReason::NoTable),

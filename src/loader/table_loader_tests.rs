@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use super::*;
@@ -204,24 +206,27 @@ fn a_root_by_frame_pointer_is_believed_only_if_no_table_contradicts() {
     assert_eq!(end(&mut unwinding, &mut none, here), StopReason::Root, "no table can be had");
 }
 
+/// A program with libraries that has begun.
 #[test]
 fn the_tables_of_small_files_come_first() {
-    let (mut unwinding, mut processes, _) = own();
-    let mut tables = OneTable { there: true, ..OneTable::default() };
-    let ranges = processes.code(OWN()).unwrap().ranges;
+    let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    cat.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut processes = Processes::new(ProcessOptions::default());
+    assert_eq!(processes.scan(&ScanScope::Tgids(&[cat.id()])), 1);
+    let code = processes.code(cat.id()).unwrap();
     let mut sizes: HashMap<PathBuf, u64> = HashMap::new();
-    for range in &ranges {
+    for range in &code.ranges {
         if let CodeSource::File(file) = &range.code {
-            let size = sizes.entry(file.path.to_path_buf()).or_insert(u64::MAX);
-            *size = range.size().min(*size);
+            sizes.insert(file.path.to_path_buf(), range.size());
         }
     }
-    load(&mut unwinding, &mut processes, &mut tables);
-    assert!(
-        tables.files.len() > 1 && tables.files.is_sorted_by_key(|file| sizes[file]),
-        "{:?}",
-        tables.files
-    );
+    let (mut unwinding, mut tables) = (own().0, OneTable { there: true, ..OneTable::default() });
+    unwinding.load(cat.id(), code, &mut tables, Instant::now() + AT_START);
+    drop(cat.stdin.take());
+    cat.wait().unwrap();
+    assert_eq!(tables.files.len(), sizes.len(), "each file has one range: {sizes:?}");
+    assert!(sizes.len() > 1 && tables.files.is_sorted_by_key(|file| sizes[file]), "{:?}", tables.files);
 }
 
 #[test]
