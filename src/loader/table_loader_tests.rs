@@ -52,6 +52,8 @@ struct OneTable {
     there: bool,
     /// The whole table is too large.
     large: bool,
+    /// The first offset that the table describes.
+    from: u64,
     asked: usize,
     /// The files that were asked for, in this order.
     files: Vec<PathBuf>,
@@ -68,7 +70,7 @@ impl TableSource for OneTable {
             self.files.push(file.path.to_path_buf());
         }
         let mut builder = TableBuilder::default();
-        builder.add(0, 1 << 20, Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
+        builder.add(self.from, self.from + (1 << 20), Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
         let table = builder.build().unwrap().unwrap();
         let window = match around {
             None if self.large => return Err(NoTable::TooLarge),
@@ -186,7 +188,11 @@ fn a_table_built_for_a_stack_is_loaded() {
 #[test]
 fn a_root_by_frame_pointer_is_believed_only_if_no_table_contradicts() {
     let (mut unwinding, mut processes, here) = own();
-    let mut tables = OneTable { there: true, ..OneTable::default() };
+    let this = stack(Vec::new());
+    let MappedLocation::File { offset, .. } = processes.locate(this.key.process, this.at, here) else {
+        panic!()
+    };
+    let mut tables = OneTable { there: true, from: offset, ..OneTable::default() };
     let mut end = |unwinding: &mut TableLoader<FakeTableMemory>, tables: &mut OneTable, pc| {
         let stack = stack(vec![UserWord::Leaf(pc), UserWord::UNCONFIRMED_ROOT]);
         let (at, mut stacks) = (stack.at, [once(stack)]);
