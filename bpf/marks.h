@@ -27,6 +27,25 @@ static __always_inline __u64 marks(__u64 thread, __u64 from, __u64 to, __u64 per
 	return last - first + before + after - 1;
 }
 
+/*
+ * How many marks lie in [from, middle), and how many in [middle, to). Nearly all waits lie within one block: they take one
+ * division and one hash.
+ */
+static __always_inline void split_marks(__u64 thread, __u64 from, __u64 middle, __u64 to, __u64 period, __u64 *before,
+					__u64 *after)
+{
+	__u64 block = from / period, start = block * period, mark;
+
+	if (to - start >= period) {
+		*before = marks(thread, from, middle, period);
+		*after = marks(thread, middle, to, period);
+		return;
+	}
+	mark = start + mark_of(thread, block, period);
+	*before = mark >= from && mark < middle;
+	*after = mark >= middle && mark < to;
+}
+
 #define JP_LENGTH_SHIFT 24
 
 /*

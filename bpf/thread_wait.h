@@ -110,10 +110,11 @@ static __always_inline struct thread_wait *wait_of(struct task_struct *task, __u
 {
 	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime) };
 	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
-	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
+	__u32 zero = 0, *unseen;
 
 	if (w && w->start == first.start)
 		return w;
+	unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
 	if (bpf_map_update_elem(&thread_waits, &tid, &first, BPF_ANY) == -E2BIG && unseen)
 		*unseen = 1;
 	return bpf_map_lookup_elem(&thread_waits, &tid);
@@ -187,8 +188,7 @@ static __always_inline void advance(struct thread_wait *w, __u32 tid, struct wai
 		from = w->place;
 		w->place = from + length;
 	}
-	part->asleep_samples = marks(seed, from, from + part->asleep, period);
-	part->queued_samples = marks(seed, from + part->asleep, from + length, period);
+	split_marks(seed, from, from + part->asleep, from + length, period, &part->asleep_samples, &part->queued_samples);
 }
 
 /* Atomic, because a switch on this CPU can run the program in the middle of the iterator. */

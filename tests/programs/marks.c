@@ -3,7 +3,8 @@
  * length of the cycle, and for many threads, each place must have about half of the marks. Prints the worst deviation,
  * in marks of 1,000, and the greatest variance of a cycle; independent marks have 250. Then the estimates of the number
  * of waits, each for WAITS waits of one length, or for more short ones: the worst one as a part of the number of waits, and
- * how many lengths were tried.
+ * how many lengths were tried. Last, in how many of SPLITS waits with two parts the marks of both parts are not those of
+ * each part, and how many of these waits lie within one block.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -33,10 +34,35 @@ static double wrong_by(uint64_t length)
 	return (double)sum / JP_ESTIMATE_UNIT / (each * THREADS) - 1;
 }
 
+#define SPLITS 1000000
+
+/* Compares the marks of both parts of a wait with those of each part. Returns how many differ; `within`: in one block. */
+static int wrong_splits(int *within)
+{
+	uint64_t random = 1;
+	int wrong = 0;
+
+	for (int i = 0; i < SPLITS; i++) {
+		uint64_t numbers[4], from, middle, to;
+		__u64 before, after;
+
+		for (int k = 0; k < 4; k++)
+			numbers[k] = random = mix(random, k + 1);
+		from = numbers[0] % (1000 * PERIOD);
+		/* Lengths from 0 to about three periods, short ones more often. */
+		middle = from + numbers[1] % (PERIOD >> numbers[3] % 12);
+		to = middle + numbers[2] % (2 * PERIOD >> (numbers[3] >> 8) % 12);
+		split_marks(numbers[3], from, middle, to, PERIOD, &before, &after);
+		wrong += before != marks(numbers[3], from, middle, PERIOD) || after != marks(numbers[3], middle, to, PERIOD);
+		*within += from / PERIOD == to / PERIOD;
+	}
+	return wrong;
+}
+
 int main(void)
 {
 	double furthest = 0;
-	int lengths = 0;
+	int lengths = 0, within = 0;
 	double worst = 0, greatest = 0;
 
 	for (uint64_t cycle = 1000000; cycle <= 20000000; cycle += 49999) {
@@ -63,6 +89,8 @@ int main(void)
 		off = off < 0 ? -off : off;
 		furthest = off > furthest ? off : furthest;
 	}
-	printf("%.0f %.0f %.3f %d\n", worst, greatest, furthest, lengths);
+	int wrong = wrong_splits(&within);
+
+	printf("%.0f %.0f %.3f %d %d %d\n", worst, greatest, furthest, lengths, wrong, within);
 	return 0;
 }

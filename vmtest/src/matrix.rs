@@ -22,8 +22,8 @@ pub(crate) struct Kernel {
 #[derive(Debug)]
 pub(crate) enum Cases {
     All,
-    /// Only cases about Java and those of [`EACH_KERNEL`] by default; others on request.
-    Java,
+    /// Only the cases of [`EACH_KERNEL`] by default; others on request.
+    Some,
     /// Only these, even on request: the root file system has no programs for others.
     Only(&'static [&'static str]),
 }
@@ -38,13 +38,14 @@ pub(crate) const KERNELS: [Kernel; 6] = [
     Kernel { cases: Cases::All, ..debian("newest", "sid", &[25, 8]) },
 ];
 
-/// Debian's kernel for x86-64, with the cases about Java.
+/// Debian's kernel for x86-64, with the cases of [`EACH_KERNEL`].
 const fn debian(name: &'static str, suite: &'static str, jdks: &'static [u32]) -> Kernel {
-    Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite), jdks, cases: Cases::Java }
+    Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite), jdks, cases: Cases::Some }
 }
 
-/// Cases without Java that run on each kernel by default, because kernels differ in where their programs run.
-const EACH_KERNEL: [&str; 1] = ["waits"];
+/// Cases that run on each kernel by default, because kernels differ in where the BPF programs run and what they may do. Between
+/// the oldest and the newest kernel these are all.
+const EACH_KERNEL: [&str; 4] = ["profile", "unwind", "locks", "waits"];
 
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
@@ -88,10 +89,11 @@ impl Jdks {
 }
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a reboot undoes.
-pub(crate) const CASES: [Case; 15] = [
+pub(crate) const CASES: [Case; 16] = [
     Case { name: "profile", jdks: Jdks::Each, patience: 600 },
     Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
     Case { name: "unwind", jdks: Jdks::Last, patience: 600 },
+    Case { name: "locks", jdks: Jdks::Last, patience: 600 },
     Case { name: "native", jdks: Jdks::None, patience: 300 },
     Case { name: "events", jdks: Jdks::None, patience: 300 },
     Case { name: "waits", jdks: Jdks::None, patience: 300 },
@@ -191,11 +193,11 @@ impl Selection {
         };
         let there = |case: &Case| match kernel.cases {
             Cases::Only(names) => names.contains(&case.name),
-            Cases::All | Cases::Java => true,
+            Cases::All | Cases::Some => true,
         };
         let by_default = |case: &Case| match kernel.cases {
             Cases::All | Cases::Only(_) => true,
-            Cases::Java => case.java() || EACH_KERNEL.contains(&case.name) || self.full,
+            Cases::Some => EACH_KERNEL.contains(&case.name) || self.full,
         };
         let cases: Vec<&Case> = match &self.cases[..] {
             [] => CASES.iter().filter(|case| by_default(case)).collect(),
@@ -246,7 +248,7 @@ mod tests {
         for jdk in JDKS {
             assert!(seen.iter().filter(|seen| **seen == jdk).count() >= 2, "JDK {jdk}");
         }
-        for case in ["agentpath", "unwind"] {
+        for case in ["locks", "unwind"] {
             let on = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == case);
             assert_eq!(
                 on.filter_map(|run| run.jdk).collect::<BTreeSet<u32>>(),
@@ -255,7 +257,11 @@ mod tests {
             );
         }
         for boot in &boots {
-            assert!(cases(boot).is_superset(&BTreeSet::from(["profile", "unwind"])), "{}", boot.kernel.name);
+            assert!(
+                cases(boot).is_superset(&BTreeSet::from(["profile", "unwind", "locks", "waits"])),
+                "{}",
+                boot.kernel.name
+            );
         }
         let all: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();
         for end in ["5.10", "newest"] {

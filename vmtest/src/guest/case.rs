@@ -22,6 +22,7 @@ fn run(name: &str, jdk: Option<u32>) -> anyhow::Result<Found> {
         "profile" => cases::profile::attached(on()?),
         "agentpath" => cases::profile::from_the_start(on()?),
         "unwind" => cases::unwind::run(on()?),
+        "locks" => cases::locks::run(on()?),
         "native" => cases::native::run(),
         "probed" => cases::probed::run(),
         "events" => cases::events::run(),

@@ -27,6 +27,13 @@ pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
     Ok(command)
 }
 
+/// The program `Locks`.
+pub(super) fn locks(jdk: u32) -> anyhow::Result<Command> {
+    let mut command = leisurely(java(jdk)?);
+    command.args(["-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Locks"]);
+    Ok(command)
+}
+
 /// The report's row of the one profiled JVM. The JVM must have default flags, so no frame pointers in compiled code,
 /// and the unwinder must use its VMStructs.
 pub(super) fn described(report: &Value) -> anyhow::Result<&Value> {

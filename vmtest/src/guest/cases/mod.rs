@@ -5,6 +5,7 @@ pub(super) mod events;
 pub(super) mod hostile;
 pub(super) mod hotplug;
 pub(super) mod leave;
+pub(super) mod locks;
 pub(super) mod musl;
 pub(super) mod native;
 pub(super) mod pids;
