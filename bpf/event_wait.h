@@ -32,10 +32,9 @@ static __always_inline bool is_timed(struct task_struct *task, __u32 tgid, __u32
 	return config.cgroups || wanted(&config, task, tgid, tid);
 }
 
-/* The thread loses its CPU now. */
-static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u32 state, bool woken)
+/* The thread with this entry (NULL: there was no room for one) loses its CPU now. */
+static __always_inline void begin_wait(struct thread_wait *w, __u32 state, bool woken)
 {
-	struct thread_wait *w = wait_of(task, tid);
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!w) {
@@ -57,43 +56,33 @@ static __always_inline void begin_wait(struct task_struct *task, __u32 tid, __u3
 SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[1];
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = bpf_get_current_pid_tgid(), bits = 0;
 	struct jp_wait_control *control = begun_control();
-	__u64 bits = state_now(task);
+	struct thread_wait *w;
 	__u32 tid = (__u32)id;
 
 	if (!tid || !control)
+		return 0;
+	/* Only threads that are timed have an entry. */
+	w = wait_of(task);
+	if (!w && !is_timed(task, id >> 32, tid))
 		return 0;
 	/*
 	 * `prev_state` is what the task wanted. With a signal pending the task stays runnable, and only the task's own
 	 * state says so. Another CPU that wakes the task meanwhile does not write 0 before the switch is over.
 	 */
+	if (!config.switch_state || (__u32)ctx->args[3])
+		bits = state_now(task);
 	if (bits && config.switch_state)
 		bits = (__u32)ctx->args[3];
 	if (bits & TASK_DEAD) {
-		forget_wait(task, tid);
+		forget_wait(task);
 		return 0;
 	}
-	if (!is_timed(task, id >> 32, tid))
-		return 0;
-	if (control->end) /* the entry says that the thread had a CPU until now */
-		wait_of(task, tid);
-	else
-		begin_wait(task, tid, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits), false);
-	return 0;
-}
-
-/*
- * sched_process_exec(task, old_pid, bprm). A thread that is not its process's first one takes over the first one's tid:
- * an entry with its old tid would stay.
- */
-SEC("raw_tp/sched_process_exec") int on_exec(struct raw_args *ctx)
-{
-	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u32 old = (__u32)ctx->args[1];
-
-	if (old != BPF_CORE_READ(task, pid))
-		forget_wait(task, old);
+	if (!w)
+		w = add_wait(task, id >> 32);
+	if (!control->end) /* else the entry says that the thread had a CPU until now */
+		begin_wait(w, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits), false);
 	return 0;
 }
 
@@ -105,23 +94,17 @@ SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
 	__u64 id = bpf_get_current_pid_tgid(), address;
-	struct thread_wait *w;
-	__u32 tid;
+	struct thread_wait *w = wait_of(task);
 
-	/* Most wakers are no owners of a lock: they cost no look at the map. */
-	address = id >> 32 == BPF_CORE_READ(task, tgid) ? futex_address() : 0;
-	if (!address && !config.wakers)
-		return 0;
-	tid = BPF_CORE_READ(task, pid);
-	w = bpf_map_lookup_elem(&thread_waits, &tid);
 	if (!w || !w->since || w->woken)
 		return 0;
+	address = id >> 32 == w->tgid ? futex_address() : 0;
 	if (address) {
 		w->woken_at = address;
 		w->waker = (__u32)id;
 	}
 	if (config.wakers)
-		record_waker(ctx, w, tid);
+		record_waker(ctx, w);
 	return 0;
 }
 
@@ -129,8 +112,7 @@ SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
 SEC("raw_tp/sched_wakeup") int on_wakeup(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u32 tid = BPF_CORE_READ(task, pid);
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	struct thread_wait *w = wait_of(task);
 
 	if (w && w->since && !w->woken) {
 		w->queued = queued_state(task);
@@ -143,10 +125,14 @@ SEC("raw_tp/sched_wakeup") int on_wakeup(struct raw_args *ctx)
 SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u32 tid = BPF_CORE_READ(task, pid);
+	__u32 tgid = BPF_CORE_READ(task, tgid);
 
-	if (running_control() && is_timed(task, BPF_CORE_READ(task, tgid), tid))
-		begin_wait(task, tid, JP_STATE_runnable, true);
+	if (!running_control())
+		return 0;
+	if (is_timed(task, tgid, BPF_CORE_READ(task, pid)))
+		begin_wait(add_wait(task, tgid), JP_STATE_runnable, true);
+	else /* the iterator may have added an entry while the last thread at this address ended */
+		forget_wait(task);
 	return 0;
 }
 
@@ -220,12 +206,12 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 		return 0;
 	if (control->end && control->end < now)
 		now = control->end;
-	w = bpf_map_lookup_elem(&thread_waits, &tid);
+	w = wait_of(task);
 	if (!w) {
 		/* The thread has been waiting since before the start: no switch was seen. */
 		if (BPF_CORE_READ(task, start_time) > control->begin || !is_timed(task, id >> 32, tid))
 			return 0;
-		w = first_wait(task, tid, control->begin, JP_STATE_sleeping);
+		w = first_wait(task, control->begin, JP_STATE_sleeping);
 		if (!w)
 			return 0;
 	}
@@ -242,7 +228,7 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 	/* A wait belongs to the CPU on which its thread runs again. */
 	if (!wanted_on(&config, bpf_get_smp_processor_id()))
 		return 0;
-	advance(w, tid, &part, now, control->period, atomics);
+	advance(w, &part, now, control->period, atomics);
 	add_waited(&part);
 	if (!part.asleep_samples && !part.queued_samples)
 		return 0;

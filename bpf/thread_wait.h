@@ -24,7 +24,7 @@
 #include "sample.h"
 
 struct thread_wait {
-	__u64 start;  /* start_boottime of the thread: a reused tid is another thread */
+	__u64 start;  /* start_boottime of the thread */
 	__u64 since;  /* when the part of the wait began that has no samples yet; 0: the thread has a CPU */
 	__u64 woken;  /* when the thread was woken in this wait; 0: not yet */
 	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
@@ -36,19 +36,21 @@ struct thread_wait {
 	 */
 	__u64 woken_at;
 	__u32 waker;
-	__u32 pad;
+	__u32 tgid; /* of the thread itself */
 	__u64 waker_stack; /* the id of the stack that ended the wait (jp_record.waker); 0: not recorded */
 };
 
 /*
- * tid -> its wait. Preallocated, since the programs run where the kernel cannot allocate memory; not LRU, which would
- * drop the longest waits first. The loader sets the size: twice the threads of the host, in 16,384..262,144. Full: the
- * wait is counted as jp_waited.untimed. A thread's end deletes its entry.
+ * The address of a thread's task_struct -> its wait. All hooks have this address, while a read of the tid would cost as
+ * much as the lookup; and an exec, which may change the tid, keeps it. Preallocated, since the programs run where the
+ * kernel cannot allocate memory; not LRU, which would drop the longest waits first. The loader sets the size: twice the
+ * threads of the host, in 16,384..262,144. Full: the wait is counted as jp_waited.untimed. A thread's end deletes its
+ * entry, before the kernel can use the address again.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, __u32);
+	__type(key, __u64);
 	__type(value, struct thread_wait);
 } thread_waits SEC(".maps");
 
@@ -99,34 +101,37 @@ static __always_inline struct jp_waited *waited_in(__u32 window)
 	return bpf_map_lookup_elem(&waited, &window);
 }
 
-/* The seed of a thread's marks. */
-static __always_inline __u64 marks_seed(const struct thread_wait *w, __u32 tid)
+/* The seed of the marks of the thread with this entry. */
+static __always_inline __u64 marks_seed(const struct thread_wait *w)
 {
-	return mix(mix(config.seed, w->start), tid);
+	return mix(config.seed, w->start);
 }
 
-/* The entry of a thread; a new one, which does not wait, if there is none. NULL if the map is full. */
-static __always_inline struct thread_wait *wait_of(struct task_struct *task, __u32 tid)
+/* The entry of a thread; NULL if it has none. */
+static __always_inline struct thread_wait *wait_of(struct task_struct *task)
 {
-	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime) };
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
-	__u32 zero = 0, *unseen;
+	__u64 key = (__u64)task;
 
-	if (w && w->start == first.start)
-		return w;
-	unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
-	if (bpf_map_update_elem(&thread_waits, &tid, &first, BPF_ANY) == -E2BIG && unseen)
+	return bpf_map_lookup_elem(&thread_waits, &key);
+}
+
+/* A new entry of a thread, which does not wait. NULL if the map is full. */
+static __always_inline struct thread_wait *add_wait(struct task_struct *task, __u32 tgid)
+{
+	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime), .tgid = tgid };
+	__u64 key = (__u64)task;
+	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
+
+	if (bpf_map_update_elem(&thread_waits, &key, &first, BPF_ANY) == -E2BIG && unseen)
 		*unseen = 1;
-	return bpf_map_lookup_elem(&thread_waits, &tid);
+	return bpf_map_lookup_elem(&thread_waits, &key);
 }
 
-/* Deletes the entry of a task, but not that of another one which has its tid already. */
-static __always_inline void forget_wait(struct task_struct *task, __u32 tid)
+static __always_inline void forget_wait(struct task_struct *task)
 {
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	__u64 key = (__u64)task;
 
-	if (w && w->start == BPF_CORE_READ(task, start_boottime))
-		bpf_map_delete_elem(&thread_waits, &tid);
+	bpf_map_delete_elem(&thread_waits, &key);
 }
 
 /* Whether the quota of the task's cgroup is used up. */
@@ -173,10 +178,10 @@ static __always_inline void copy_wait(struct wait_part *part, struct thread_wait
 }
 
 /* Moves the thread along its timeline by its wait until `now`. `atomics`: the kernel has those of atomic.h. */
-static __always_inline void advance(struct thread_wait *w, __u32 tid, struct wait_part *part, __u64 now, __u64 period,
+static __always_inline void advance(struct thread_wait *w, struct wait_part *part, __u64 now, __u64 period,
 				    const bool atomics)
 {
-	__u64 seed = marks_seed(w, tid), woken = part->woken, length = now - part->since, from;
+	__u64 seed = marks_seed(w), woken = part->woken, length = now - part->since, from;
 
 	if (woken && woken < part->since)
 		woken = part->since;
@@ -226,19 +231,17 @@ static __always_inline void add_untimed(void)
  * VERIFIER(5.10): a function of its own, or its stack would add to that of the unwinder: a whole chain of calls has 512
  * bytes. Noticed by: vmtest's case `waits`.
  */
-static __attribute__((noinline)) struct thread_wait *first_wait(struct task_struct *task, __u32 tid, __u64 since,
-							        __u32 state)
+static __attribute__((noinline)) struct thread_wait *first_wait(struct task_struct *task, __u64 since, __u32 state)
 {
-	struct thread_wait first = { .since = since, .state = state, .queued = JP_STATE_runnable };
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	struct thread_wait first = { .since = since, .state = state, .queued = JP_STATE_runnable }, *w;
 	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
+	__u64 key = (__u64)task;
 
 	first.start = BPF_CORE_READ(task, start_boottime);
-	if (w && w->start != first.start)
-		bpf_map_delete_elem(&thread_waits, &tid);
-	if (unseen && !*unseen && bpf_map_update_elem(&thread_waits, &tid, &first, BPF_NOEXIST) == -E2BIG)
+	first.tgid = BPF_CORE_READ(task, tgid);
+	if (unseen && !*unseen && bpf_map_update_elem(&thread_waits, &key, &first, BPF_NOEXIST) == -E2BIG)
 		*unseen = 1;
-	w = bpf_map_lookup_elem(&thread_waits, &tid);
+	w = bpf_map_lookup_elem(&thread_waits, &key);
 	if (!w)
 		add_untimed();
 	return w;

@@ -30,18 +30,16 @@ static __always_inline __u32 cpu_of(struct task_struct *task)
 }
 
 /* The wait of a thread; NULL if it has a CPU. A thread without an entry has been waiting since before the start. */
-static __always_inline struct thread_wait *present_wait(struct task_struct *task, __u32 tid,
-							 const struct jp_wait_control *control)
+static __always_inline struct thread_wait *present_wait(struct task_struct *task, const struct jp_wait_control *control)
 {
-	struct thread_wait *w = bpf_map_lookup_elem(&thread_waits, &tid);
+	struct thread_wait *w = wait_of(task);
 	__u64 start = BPF_CORE_READ(task, start_time);
 
-	if (w && w->start == BPF_CORE_READ(task, start_boottime))
+	if (w)
 		return w->since ? w : NULL;
 	if (READ_NUMBER(task, on_cpu) || READ_NUMBER(task, flags) & PF_EXITING)
 		return NULL;
-	return first_wait(task, tid, start > control->begin ? start : control->begin,
-			  wait_state(task, state_now(task)));
+	return first_wait(task, start > control->begin ? start : control->begin, wait_state(task, state_now(task)));
 }
 
 /* Appends a struct jp_waiting, word by word. */
@@ -110,7 +108,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	tgid = BPF_CORE_READ(task, tgid);
 	if (!tid || !wanted(&config, task, tgid, tid) || !wanted_on(&config, cpu_of(task)))
 		return 0;
-	w = present_wait(task, tid, control);
+	w = present_wait(task, control);
 	/* Without atomic operations only after the end, when no other program changes waits. */
 	if (!w || control->noting || (!atomics && !control->end))
 		return 0;
@@ -126,7 +124,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 	} else {
 		w->since = now;
 	}
-	advance(w, tid, &part, now, control->period, atomics);
+	advance(w, &part, now, control->period, atomics);
 	add_waited(&part);
 	samples = part.asleep_samples + part.queued_samples;
 	if (!samples || !find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))

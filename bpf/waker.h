@@ -19,15 +19,15 @@
 #define JP_WAKER_UNSEEN 1
 
 /* Whether the wait of a thread has a sample up to now. */
-static __always_inline bool has_sample(const struct thread_wait *w, __u32 tid, __u64 period)
+static __always_inline bool has_sample(const struct thread_wait *w, __u64 period)
 {
 	__u64 now = bpf_ktime_get_ns(), since = w->since, from = w->place;
 
-	return since && since < now && marks(marks_seed(w, tid), from, from + (now - since), period);
+	return since && since < now && marks(marks_seed(w), from, from + (now - since), period);
 }
 
 /* Records the stack of the current task, which wakes the thread of this entry. */
-static __always_inline void record_waker(void *ctx, struct thread_wait *w, __u32 tid)
+static __always_inline void record_waker(void *ctx, struct thread_wait *w)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct jp_wait_control *control = running_control();
@@ -35,7 +35,7 @@ static __always_inline void record_waker(void *ctx, struct thread_wait *w, __u32
 
 	if (!control || (w->state != JP_STATE_sleeping && w->state != JP_STATE_blocked))
 		return;
-	if (!has_sample(w, tid, control->period))
+	if (!has_sample(w, control->period))
 		return;
 	if (!find_counters(&t, JP_EVENT_wait, 0) || !find_scratch(&t, 0))
 		return;

@@ -204,7 +204,6 @@ impl BpfProgram {
             programs.on_waking.attach().context("sched_waking")?,
             programs.on_wakeup.attach().context("sched_wakeup")?,
             programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
-            programs.on_exec.attach().context("sched_process_exec")?,
             at_end?,
         ];
         let unfinished = if *atomics { &programs.unfinished } else { &programs.unfinished_plain };

@@ -60,7 +60,6 @@ fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
                 &mut programs.on_waking,
                 &mut programs.on_wakeup,
                 &mut programs.on_wakeup_new,
-                &mut programs.on_exec,
             ]
         }
         Event::Alloc => vec![
@@ -117,13 +116,8 @@ pub(super) fn of_fixed<'p>(
                 _ if available.atomics => &programs.on_finish_switch,
                 _ => &programs.on_finish_switch_plain,
             };
-            let begins = [
-                &programs.on_switch,
-                &programs.on_waking,
-                &programs.on_wakeup,
-                &programs.on_wakeup_new,
-                &programs.on_exec,
-            ];
+            let begins =
+                [&programs.on_switch, &programs.on_waking, &programs.on_wakeup, &programs.on_wakeup_new];
             begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
         }
         Event::Alloc | Event::NativeAlloc => {

@@ -25,7 +25,7 @@ static double wrong_by(uint64_t length)
 	if (length < PERIOD / 20)
 		each = each * (PERIOD / 20) / length;
 	for (uint64_t thread = 1; thread <= THREADS; thread++) {
-		uint64_t seed = mix(mix(0x1234567, thread * 1000003), thread);
+		uint64_t seed = mix(0x1234567, thread * 50000);
 
 		for (uint64_t i = 0; i < each; i++)
 			if (marks(seed, i * length, (i + 1) * length, PERIOD))
@@ -69,7 +69,7 @@ int main(void)
 		double squares = 0;
 
 		for (uint64_t thread = 1; thread <= THREADS; thread++) {
-			uint64_t seed = mix(mix(0x1234567, thread * 1000003), thread), first = 0, all = 0;
+			uint64_t seed = mix(0x1234567, thread * 50000), first = 0, all = 0;
 
 			for (uint64_t at = 0; at < BLOCKS * PERIOD; at += cycle) {
 				first += marks(seed, at, at + cycle / 2, PERIOD);
