@@ -69,7 +69,7 @@ fn accounts_add_up() {
             w.events[0].counters
         );
         assert_eq!(w.events[0].frameless, 0);
-        assert_eq!(w.events[0].kept, w.stacks.iter().map(|one| one.count.ticks).sum::<u64>());
+        assert_eq!(w.events[0].kept, w.stacks.iter().map(|one| one.count.samples).sum::<u64>());
         ticks += w.events[0].counters.ticks;
     }
     // How many periods become ticks depends on the host; `whole` tests hosts that have time.
@@ -91,8 +91,8 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         capture.take_window(false).unwrap()
     });
     let idle = |window: &Window| {
-        let idle = window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.ticks > 20);
-        idle.max_by_key(|one| one.count.ticks).map(|one| one.stack.kernel[0])
+        let idle = window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.samples > 20);
+        idle.max_by_key(|one| one.count.samples).map(|one| one.stack.kernel[0])
     };
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");
     waits.add(ip).unwrap();
@@ -177,7 +177,7 @@ fn a_process_filter_lets_only_it_through() {
     for CountedStack { stack, count } in windows.iter().flat_map(|w| &w.stacks) {
         assert_eq!(stack.key.process.tgid, me);
         assert!(!stack.user.is_empty());
-        own += count.ticks;
+        own += count.samples;
     }
     let missed = periods - windows.iter().map(|w| w.events[0].counters.ticks).sum::<u64>();
     assert!(own > 100, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");

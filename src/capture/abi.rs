@@ -206,7 +206,7 @@ impl Value {
     #[must_use]
     pub fn to_count(self) -> Count {
         let Value { count, weight, estimate, longest } = self;
-        Count { ticks: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
+        Count { samples: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
     }
 }
 

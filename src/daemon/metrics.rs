@@ -16,7 +16,7 @@ use crate::session::{self, Outcome, ResourceUse};
 /// Totals since the start of the daemon, and its current state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
-    ticks: u64,
+    taken: u64,
     filtered: u64,
     kept: u64,
     lost: BTreeMap<String, u64>,
@@ -77,7 +77,7 @@ impl Metrics {
         let Outcome { report, vitals, .. } = outcome;
         let accounts = &report.first.accounts;
         self.windows += 1;
-        self.ticks += accounts.ticks;
+        self.taken += accounts.taken;
         self.filtered += accounts.filtered;
         self.kept += accounts.kept;
         self.missed += accounts.missed;
@@ -190,7 +190,7 @@ impl Metrics {
 
     fn samples(&self, out: &mut Exposition) {
         let mut counter = |name: &str, help: &str, n: u64| out.one(name, "counter", help, n);
-        counter("ticks_total", "Ticks that the BPF program saw.", self.ticks);
+        counter("ticks_total", "Ticks that the BPF program saw.", self.taken);
         counter("ticks_filtered_total", "Ticks of idle CPUs and of the profiler itself.", self.filtered);
         counter("samples_total", "Ticks that became samples.", self.kept);
         counter("ticks_missed_total", "Missed ticks: ticks that were due and did not come.", self.missed);

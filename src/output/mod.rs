@@ -1,7 +1,7 @@
 //! Output formats, one module each; the formats depend on `profile` only.
 //!
 //! The samples of every format sum to [`Accounts::shown`](crate::profile::Accounts::shown): kept samples and lost
-//! ticks.
+//! samples.
 
 pub mod convert;
 pub mod destination;

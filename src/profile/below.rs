@@ -56,7 +56,7 @@ mod tests {
                 names.chars().map(|name| Arc::new(Frame::named(Kind::Native, name.to_string()))).collect();
             profile.add(&Labels::default(), &stack, count, 0);
         }
-        *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 15, kept: 14, ..Accounts::default() };
+        *profile.accounts_mut(Event::Cpu) = Accounts { taken: 15, kept: 14, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 1);
         let part = profile.below(&Glob::new("b"));
         part.check().unwrap();

@@ -82,16 +82,16 @@ impl Fold<'_> {
         next.sort_unstable_by_key(|&(item, node, _)| (item, node));
         let mut cut = 0;
         for same in next.chunk_by(|a, b| a.0 == b.0).rev() {
-            let total: u64 = same.iter().map(|(_, _, ticks)| ticks).sum();
+            let total: u64 = same.iter().map(|(_, _, samples)| samples).sum();
             if (total as f64) < self.least {
                 cut += total;
                 continue;
             }
             let mut members: Vec<(NodeId, u64)> = Vec::with_capacity(same.len());
-            for &(_, node, ticks) in same {
+            for &(_, node, samples) in same {
                 match members.last_mut() {
-                    Some((last, sum)) if *last == node => *sum += ticks,
-                    _ => members.push((node, ticks)),
+                    Some((last, sum)) if *last == node => *sum += samples,
+                    _ => members.push((node, samples)),
                 }
             }
             groups.push(NodeGroup { depth, item: same[0].0, members });
@@ -118,8 +118,8 @@ enum Direction<'a> {
 impl Direction<'_> {
     fn down<'a>(trie: &Trie, leaves: &[(NodeId, u64)]) -> Direction<'a> {
         let mut totals = vec![0u64; trie.len()];
-        for &(leaf, ticks) in leaves {
-            totals[leaf.index()] += ticks;
+        for &(leaf, samples) in leaves {
+            totals[leaf.index()] += samples;
         }
         for node in trie.nodes().rev() {
             totals[trie.parent(node).index()] += totals[node.index()];
@@ -161,11 +161,11 @@ impl Direction<'_> {
     fn next(&self, members: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
         let mut end = 0;
         let mut next = Vec::new();
-        for &(node, ticks) in members {
+        for &(node, samples) in members {
             match self {
                 Direction::Up(trie) => match trie.parent(node) {
-                    NodeId::ROOT => end += ticks,
-                    parent => next.push((item(parent), parent, ticks)),
+                    NodeId::ROOT => end += samples,
+                    parent => next.push((item(parent), parent, samples)),
                 },
                 Direction::Down { starts, children, totals, ends } => {
                     end += ends.get(&node).copied().unwrap_or(0);
@@ -194,14 +194,14 @@ mod tests {
         reverse: bool,
     ) -> (Vec<(usize, String, u64)>, UnshownSamples) {
         let mut profile = Profile::new();
-        for (at, (stack, ticks)) in stacks.iter().enumerate() {
+        for (at, (stack, samples)) in stacks.iter().enumerate() {
             // Each frame has its own address, so that many nodes share a box.
             let frames: Vec<Arc<Frame>> = stack
                 .chars()
                 .map(|c| Frame { address: at as u64, ..Frame::named(Kind::Java, c.to_string()) })
                 .map(Arc::new)
                 .collect();
-            profile.add(&Labels::default(), &frames, *ticks, 0);
+            profile.add(&Labels::default(), &frames, *samples, 0);
         }
         let frames = profile.frames();
         let name = |s| frames.name(s).to_string();

@@ -148,7 +148,8 @@ pub struct StopRow {
     #[serde(default)]
     pub advice: String,
     /// Samples in whose stacks unwinding stopped there.
-    pub ticks: u64,
+    #[serde(rename = "ticks")]
+    pub samples: u64,
 }
 
 /// A JVM and the source of its names.
@@ -176,11 +177,14 @@ pub struct JvmReport {
     /// compiled before the agent was loaded, or there is no agent.
     pub compiled_before: Option<f64>,
     /// Samples of the process.
-    pub ticks: u64,
+    #[serde(rename = "ticks")]
+    pub samples: u64,
     /// Samples with a Java frame.
-    pub java_ticks: u64,
-    /// Of `java_ticks`, samples whose stack does not reach the root.
-    pub rootless_ticks: u64,
+    #[serde(rename = "java_ticks")]
+    pub java_samples: u64,
+    /// Of `java_samples`, samples whose stack does not reach the root.
+    #[serde(rename = "rootless_ticks")]
+    pub rootless_samples: u64,
     /// Size of the agent's log in bytes.
     pub log_bytes: u64,
     /// Whether the log was cut.

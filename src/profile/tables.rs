@@ -45,7 +45,7 @@ pub struct ProcessRow {
     /// Ids of these processes in ascending order, in the initial pid namespace.
     pub pids: Vec<u32>,
     /// Samples of these processes.
-    pub ticks: u64,
+    pub samples: u64,
 }
 
 /// Frames without a name for the same reason.
@@ -110,7 +110,7 @@ pub struct JavaFrameCounts {
 
 /// Samples of a row of a table.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ticks {
+pub(super) struct RowSamples {
     pub(super) itself: u64,
     pub(super) total: u64,
     /// Of `itself` and `total`, the samples in which the row's frame nearest to the leaf is inlined.
@@ -118,9 +118,9 @@ pub(super) struct Ticks {
     inlined_total: u64,
 }
 
-impl Ticks {
+impl RowSamples {
     fn are_mostly_inlined(&self) -> bool {
-        let Ticks { itself, total, inlined_itself, inlined_total } = *self;
+        let RowSamples { itself, total, inlined_itself, inlined_total } = *self;
         if itself > 0 { inlined_itself > itself / 2 } else { inlined_total > total / 2 }
     }
 }
@@ -131,9 +131,9 @@ impl ProfileView<'_> {
     pub fn functions(&self) -> Vec<FunctionRow> {
         let (function, mut rows) = self.function_rows();
         let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
-        let ticks = self.ticks(rows.len(), row_of);
-        for (row, ticks) in rows.iter_mut().zip(ticks) {
-            (row.itself, row.total, row.inlined) = (ticks.itself, ticks.total, ticks.are_mostly_inlined());
+        let samples = self.row_samples(rows.len(), row_of);
+        for (row, samples) in rows.iter_mut().zip(samples) {
+            (row.itself, row.total, row.inlined) = (samples.itself, samples.total, samples.are_mostly_inlined());
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
@@ -154,8 +154,8 @@ impl ProfileView<'_> {
     }
 
     /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.
-    pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
-        let mut ticks = vec![Ticks::default(); rows];
+    pub(super) fn row_samples(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<RowSamples> {
+        let mut samples = vec![RowSamples::default(); rows];
         // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
         let mut seen = vec![usize::MAX; rows];
         let frames = self.frames();
@@ -170,16 +170,16 @@ impl ProfileView<'_> {
                 }
                 seen[row] = leaf.index();
                 let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { weight } else { 0 };
-                let ticks = &mut ticks[row];
-                ticks.total += weight;
-                ticks.inlined_total += of_inlined;
+                let samples = &mut samples[row];
+                samples.total += weight;
+                samples.inlined_total += of_inlined;
                 if up == 0 {
-                    ticks.itself += weight;
-                    ticks.inlined_itself += of_inlined;
+                    samples.itself += weight;
+                    samples.inlined_itself += of_inlined;
                 }
             }
         }
-        ticks
+        samples
     }
 
     /// How many samples have a leaf in the kernel, and how many in user code.
@@ -245,19 +245,19 @@ impl ProfileView<'_> {
         let mut by_name: BTreeMap<Arc<str>, (Vec<u32>, u64)> = BTreeMap::new();
         for sample in self.samples() {
             let labels = self.labels(sample.labels);
-            let (pids, ticks) = by_name.entry(Arc::clone(&labels.process)).or_default();
+            let (pids, samples) = by_name.entry(Arc::clone(&labels.process)).or_default();
             pids.push(labels.pid);
-            *ticks += sample.weight.count;
+            *samples += sample.weight.count;
         }
         let mut rows: Vec<ProcessRow> = by_name
             .into_iter()
-            .map(|(name, (mut pids, ticks))| {
+            .map(|(name, (mut pids, samples))| {
                 pids.sort_unstable();
                 pids.dedup();
-                ProcessRow { name, pids, ticks }
+                ProcessRow { name, pids, samples }
             })
             .collect();
-        rows.sort_by_key(|r| Reverse(r.ticks));
+        rows.sort_by_key(|r| Reverse(r.samples));
         rows
     }
 
@@ -405,7 +405,7 @@ mod tests {
             .of_event(Event::Cpu)
             .processes()
             .into_iter()
-            .map(|r| (r.name.to_string(), r.pids, r.ticks))
+            .map(|r| (r.name.to_string(), r.pids, r.samples))
             .collect();
         assert_eq!(shown, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
     }

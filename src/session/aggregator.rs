@@ -128,7 +128,7 @@ pub(super) struct Aggregator {
     parts: VecDeque<RunPart>,
     idle: IdleDetector,
     view: StackDisplay,
-    /// Ticks of threads whose names may be truncated.
+    /// Samples of threads whose names may be truncated.
     cut_names: u64,
     /// Waits whose time was not measured.
     untimed: u64,
@@ -187,7 +187,7 @@ impl Aggregator {
         Some(FinishedPart { part: self.parts.pop_front()?, totals })
     }
 
-    /// Ticks of threads whose names may be truncated.
+    /// Samples of threads whose names may be truncated.
     pub(super) fn cut_names(&self) -> u64 {
         self.cut_names
     }
@@ -202,7 +202,7 @@ impl Aggregator {
         let WindowBatch { window: counted, events, end, totals, program: _ } = batch;
         let number = world.window;
         let (began, stacks) = (Instant::now(), counted.stacks.len());
-        let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
+        let new_samples: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
         self.count(number, &counted);
         self.untimed += counted.events.iter().map(|of| of.waited.untimed).sum::<u64>();
         if self.view.seconds {
@@ -229,7 +229,7 @@ impl Aggregator {
         world.awaiting_names = self.name_queue.processes();
         world.window += 1;
         log::debug!(
-            "window {number}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
+            "window {number}: {new_samples} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
             events.len(),
             began.elapsed(),
         );
@@ -318,9 +318,9 @@ impl Aggregator {
             let roots = self.owner_names(world, stack, false).roots(stack.key.tid);
             return self.wakers.keep(waker, window, roots, &last.frames);
         }
-        let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
+        let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.samples);
         if waits {
-            self.part(window).tally.of(event).idle += count.ticks;
+            self.part(window).tally.of(event).idle += count.samples;
             if !self.idle.shown {
                 return;
             }
@@ -330,7 +330,7 @@ impl Aggregator {
             let tally = self.part(window).tally.of(event);
             tally.waits.note(stack.key.state, wait, count);
             if wait.idle.is_some() {
-                tally.idle += count.ticks;
+                tally.idle += count.samples;
                 if !self.idle.shown {
                     return;
                 }
@@ -343,12 +343,12 @@ impl Aggregator {
             }
             _ => self.show(world, stack, waits, last, window),
         };
-        self.cut_names += if cut { count.ticks } else { 0 };
+        self.cut_names += if cut { count.samples } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let above = self.wakers.above(stack);
         let part = self.part(window);
         if stack.context.span().is_some() && part.profile.labels(labels).span.is_none() {
-            part.spans_left_out += count.ticks;
+            part.spans_left_out += count.samples;
         }
         let profile = &mut part.profile;
         let object = object_frame::of(stack);
@@ -374,7 +374,7 @@ impl Aggregator {
             }
         };
         let objects = if event.allocates() { count.estimate } else { Estimate::default() };
-        let weight = Weight { count: count.ticks, value: count.weight, objects };
+        let weight = Weight { count: count.samples, value: count.weight, objects };
         let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
         for (second, weight) in long_waits::parts(weight, seconds) {
             self.part(window).profile.add_in(second, node, labels, event, weight);

@@ -195,7 +195,7 @@ impl<'a> Stages<'a> {
             let mut said = PartReport::default();
             let end = PartEnd {
                 window: part.last_window(),
-                ticks: &part.tally.runtimes,
+                samples: &part.tally.runtimes,
                 symbols: &children.symbols,
             };
             self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));

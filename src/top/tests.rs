@@ -39,9 +39,9 @@ fn second(window: &mut LiveWindow, stacks: &[(&str, u32, &str, u64)]) {
         kept += count;
     }
     *profile.accounts_mut(Event::Cpu) =
-        Accounts { ticks: kept + 9, kept, filtered: 7, period_ns: 10_000_000, ..Accounts::default() };
+        Accounts { taken: kept + 9, kept, filtered: 7, period_ns: 10_000_000, ..Accounts::default() };
     profile.accounts_mut(Event::Cpu).lose("ring full", 2);
-    let jvm = |pid, names| JvmReport { pid, names, name: "Shop".into(), ticks: 4, ..JvmReport::default() };
+    let jvm = |pid, names| JvmReport { pid, names, name: "Shop".into(), samples: 4, ..JvmReport::default() };
     let refused = NameSource::Refused { label: "attach disabled".into(), hint: String::new() };
     let jvms = vec![jvm(2, NameSource::AgentLate { ms: 9 }), jvm(9, refused)];
     window.push(profile, RunReport { duration_s: 1.0, jvms, ..RunReport::default() });

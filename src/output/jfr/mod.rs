@@ -179,7 +179,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         self.begin_event(JfrType::Accounts as u64, 0);
         self.put_text(view.event().name());
         let lost = accounts.lost_total();
-        for n in [accounts.ticks, accounts.filtered, accounts.kept, lost, accounts.missed, accounts.expected]
+        for n in [accounts.taken, accounts.filtered, accounts.kept, lost, accounts.missed, accounts.expected]
         {
             self.put(n);
         }

@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
                 accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
             }
             self.said(event, accounts)?;
-            accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
+            accounts.taken = accounts.filtered.saturating_add(accounts.shown());
         }
         profile.span = TimeSpan {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),

@@ -332,7 +332,7 @@ impl Entry {
     /// The JVM's row of the report; `measured`: what was measured of all JVMs in this part.
     pub(super) fn report(&self, part: &PartEnd<'_>, measured: &Measured) -> Option<JvmReport> {
         let RuntimeSamples { all, managed, rootless } =
-            self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();
+            self.bound.and_then(|process| part.samples.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
         let leaves = self.bound.and_then(|process| part.symbols.java_leaves.get(&process));
         #[allow(clippy::cast_precision_loss)]
@@ -352,9 +352,9 @@ impl Entry {
             // All frames of a Zero VM are native.
             undescribed: undescribed.map(ToString::to_string),
             compiled_before,
-            ticks: all,
-            java_ticks: managed,
-            rootless_ticks: rootless,
+            samples: all,
+            java_samples: managed,
+            rootless_samples: rootless,
             log_bytes: self.log.read_to,
             log_cut: self.log.cut,
             throttling,

@@ -432,7 +432,7 @@ impl HotSpotJvms {
         let measured = std::mem::replace(&mut self.measured, later).remove(&part.window).unwrap_or_default();
         let mut reports: Vec<JvmReport> =
             self.all().filter_map(|entry| entry.report(part, &measured)).collect();
-        reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
+        reports.sort_by_key(|report| (std::cmp::Reverse(report.samples), report.pid));
         reports
     }
 
