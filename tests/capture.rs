@@ -7,7 +7,7 @@ use std::time::Duration;
 use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::CaptureOptions;
 use jbpf_prof::capture::{Capture, Filter, Window};
-use jbpf_prof::sample::{CountedStack, Event};
+use jbpf_prof::sample::{CountedStack, Event, EventPeriod};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -22,7 +22,7 @@ fn is_root() -> bool {
 
 fn options(filter: Filter) -> CaptureOptions {
     CaptureOptions {
-        events: vec![(Event::Cpu, 1_001_001)],
+        events: vec![EventPeriod { event: Event::Cpu, period: 1_001_001 }],
         functions: BTreeMap::new(),
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
@@ -113,7 +113,8 @@ fn nothing_is_counted_after_a_stop() {
         return;
     }
     // All CPUs unwind stacks for much of the time, so most stops come during a run of the BPF program.
-    let often = CaptureOptions { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
+    let events = vec![EventPeriod { event: Event::Cpu, period: 50_000 }];
+    let often = CaptureOptions { events, ..options(Filter::default()) };
     let mut capture = Capture::prepare(&often).unwrap();
     let mut ticks = 0;
     for cycle in 0..100 {

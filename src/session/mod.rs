@@ -35,6 +35,7 @@ use crate::capture::Filter;
 use crate::capture::window::CaptureOptions;
 use crate::host;
 use crate::profile::Profile;
+use crate::sample::EventPeriod;
 use crate::targets::groups::Groups;
 use crate::waits::IdleRules;
 use crate::world::World;
@@ -119,7 +120,7 @@ fn sample(
     let mut sampler = Sampler::prepare(options, control)?;
     let ready = sampler.ready.take().context("the sampler has no maps")?;
     groups.begin(ready.cgroups, &ready.members)?;
-    for (event, period) in &settings.events {
+    for EventPeriod { event, period } in &settings.events {
         log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());

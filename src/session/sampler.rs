@@ -22,7 +22,7 @@ use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::process::throttling::MachineTime;
 use crate::sample::unit::Unit;
-use crate::sample::{Event, MonoNs};
+use crate::sample::{Event, EventPeriod, MonoNs};
 use crate::targets::processes::{FilterChange, Targets};
 
 /// The length of a window.
@@ -217,8 +217,7 @@ impl Sampler {
 
 struct Run {
     capture: Capture,
-    /// The sampled events and their periods.
-    sampled: Vec<(Event, u64)>,
+    sampled: Vec<EventPeriod>,
     online: Online,
     sideband: Sideband,
     follow_children: bool,
@@ -376,7 +375,7 @@ impl Run {
         let machine = MachineTime::now();
         let counted = self.sampled.iter().zip(self.capture.elapsed()?);
         let events =
-            counted.map(|(&(event, period), elapsed)| EventTotals { event, elapsed, period }).collect();
+            counted.map(|(&EventPeriod { event, period }, elapsed)| EventTotals { event, elapsed, period }).collect();
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(Totals {
             events,
@@ -395,8 +394,8 @@ impl Run {
     /// Samples time at another period if the budget says so.
     fn follow_period(&mut self, control: &Control) -> anyhow::Result<()> {
         let Some(wanted) = control.period() else { return Ok(()) };
-        let of_time = self.sampled.iter_mut().filter(|(event, _)| event.unit() == Unit::Nanoseconds);
-        for (event, period) in of_time.filter(|(_, period)| *period != wanted) {
+        let of_time = self.sampled.iter_mut().filter(|sampled| sampled.event.unit() == Unit::Nanoseconds);
+        for EventPeriod { event, period } in of_time.filter(|sampled| sampled.period != wanted) {
             self.capture.set_period(*event, wanted)?;
             *period = wanted;
             log::info!("sampling: from now on {} has a sample for each {wanted} ns", event.name());

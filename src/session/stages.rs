@@ -21,7 +21,7 @@ use crate::process::ProcessEvent;
 use crate::profile::Profile;
 use crate::profile::samples::TimeSpan;
 use crate::runtime;
-use crate::sample::Event;
+use crate::sample::{Event, EventPeriod};
 use crate::sample::unit::Unit;
 use crate::trace::{ContextPlaces, ProcessContexts};
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
@@ -124,7 +124,7 @@ impl<'a> Stages<'a> {
             start_unix_ns: self.begun.as_nanosecond().try_into().unwrap_or(0),
             duration_ns: Timestamp::now().duration_since(self.begun).as_nanos().try_into().unwrap_or(0),
         };
-        for (event, period) in &self.settings.events {
+        for EventPeriod { event, period } in &self.settings.events {
             let is_time = event.unit() == Unit::Nanoseconds;
             let accounts = fresh.accounts_mut(*event);
             (accounts.period_ns, accounts.one_in) = if is_time { (*period, 0) } else { (0, *period) };
