@@ -13,7 +13,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::abi::{self, Allocated, Counters, Waited};
+use super::abi::{self, Allocated, ArrivedStack, Counters, Waited};
 use super::filter::Filter;
 use super::numbers::EventNumbers;
 use super::perf_source::PerfEventSource;
@@ -119,8 +119,8 @@ impl Capture {
         let numbers = program.numbers().clone();
         let mut builder = RingBufferBuilder::new();
         builder.add(program.ring(), move |bytes| {
-            if let Some((stack, window)) = abi::parse_record(bytes, &numbers) {
-                sink.borrow_mut()[(window & 1) as usize].push(stack);
+            if let Some(ArrivedStack { stack, parity }) = abi::parse_record(bytes, &numbers) {
+                sink.borrow_mut()[(parity & 1) as usize].push(stack);
             }
             0
         })?;

@@ -2,6 +2,7 @@
 //! samples come first, then ranges with an unwind table.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops;
 
 use crate::limits::{Limit, ReachedLimits};
 use crate::unwind::space::MAX_RANGES;
@@ -12,8 +13,8 @@ pub(super) struct RangeLimit(HashMap<u32, OmittedRanges>);
 
 #[derive(Debug, Default)]
 struct OmittedRanges {
-    /// Ranges that are not loaded, sorted: first address, and address after the last.
-    left_out: Vec<(u64, u64)>,
+    /// Ranges that are not loaded, sorted.
+    left_out: Vec<ops::Range<u64>>,
     /// First addresses of ranges that had samples while they were left out.
     ran: BTreeSet<u64>,
 }
@@ -42,7 +43,7 @@ impl RangeLimit {
         let mut by_worth: Vec<usize> = (0..ranges.len()).collect();
         by_worth.sort_by_key(worth);
         let out: BTreeSet<usize> = by_worth.into_iter().take(excess).collect();
-        process.left_out = out.iter().map(|&at| (ranges[at].start, ranges[at].end)).collect();
+        process.left_out = out.iter().map(|&at| ranges[at].start..ranges[at].end).collect();
         let mut at = 0..;
         ranges.retain(|_| at.next().is_none_or(|at| !out.contains(&at)));
         let mut at = 0..;
@@ -54,9 +55,9 @@ impl RangeLimit {
         let Some(OmittedRanges { left_out, ran }) = self.0.get_mut(&tgid) else { return false };
         let mut missed = false;
         for pc in stack {
-            let at = left_out.partition_point(|(_, end)| *end <= pc);
-            if let Some((start, _)) = left_out.get(at).filter(|(start, _)| *start <= pc) {
-                missed |= ran.insert(*start);
+            let at = left_out.partition_point(|range| range.end <= pc);
+            if let Some(range) = left_out.get(at).filter(|range| range.contains(&pc)) {
+                missed |= ran.insert(range.start);
             }
         }
         missed

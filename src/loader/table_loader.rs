@@ -24,7 +24,7 @@ use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    self, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
+    self, CodeHeap, CodeSpan, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
     TableStore, Usage,
 };
 
@@ -188,10 +188,9 @@ impl<M: TableMemory> TableLoader<M> {
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
                 // Code that a program moved to anonymous memory at the same addresses still has the right table.
-                let others = processes.unrestored_ranges(&code);
-                others
-                    .iter()
-                    .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
+                for std::ops::Range { start, end } in processes.unrestored_ranges(&code) {
+                    self.replaced.add(&CoveredCode { start, end, ..code });
+                }
             }
         }
     }
@@ -486,12 +485,12 @@ impl<M: TableMemory> TableLoader<M> {
             return true;
         }
         let Some(vm) = self.store.load_vm(jvm) else { return false };
-        for CodeHeap { span: (start, end), segment_map } in &jvm.heaps {
-            let at = ranges.partition_point(|range| range.end <= *start);
+        for &CodeHeap { span: CodeSpan { start, end }, segment_map } in &jvm.heaps {
+            let at = ranges.partition_point(|range| range.end <= start);
             // The JVM's memory gives the addresses. They are wrong if a file is mapped there.
-            if ranges.get(at).is_none_or(|next| *end <= next.start) {
-                let code = unwind::Code::Heap(*segment_map);
-                ranges.insert(at, Range { start: *start, end: *end, code, table: 0 });
+            if ranges.get(at).is_none_or(|next| end <= next.start) {
+                let code = unwind::Code::Heap(segment_map);
+                ranges.insert(at, Range { start, end, code, table: 0 });
                 tables.insert(at, Some(vm));
             }
         }

@@ -6,7 +6,7 @@ use super::event::{EventKind, Inode, MmapRecord, ProcessEvent, is_of_no_file};
 use super::files::FileTable;
 use super::mappings::{MappedObject, Mapping, Mappings, Vdso};
 use super::procfs::Stat;
-use super::reading::{ExpectedProgram, ReadMaps};
+use super::reading::{ExpectedProgram, ReadMaps, StartTicks};
 use super::root::ProcessRoot;
 use super::search_time::MovedSearchSchedule;
 use super::unlocated::Unlocated;
@@ -61,8 +61,7 @@ pub(super) struct ProcessImage {
     pub(super) exited: bool,
     /// Name of the group leader.
     pub(super) comm: Arc<[u8]>,
-    /// The process started between these clock ticks since boot.
-    pub(super) start_ticks: (u64, u64),
+    pub(super) start_ticks: StartTicks,
     /// Where the stack begins, if the program existed before the profiler or was forked from such a program; else 0.
     pub(super) start_stack: u64,
     /// Thread ids of the living threads, ascending.
@@ -101,7 +100,7 @@ impl ProcessImage {
             until: None,
             exited: false,
             comm: stat.comm.as_slice().into(),
-            start_ticks: (stat.start_ticks, stat.start_ticks),
+            start_ticks: StartTicks { earliest: stat.start_ticks, latest: stat.start_ticks },
             start_stack: stat.start_stack,
             threads,
             maps: Arc::default(),
@@ -125,7 +124,7 @@ impl ProcessImage {
             seen: MonoNs(0),
             until: None,
             exited: false,
-            start_ticks: (ticks.saturating_sub(FORK_TICKS), ticks + 1),
+            start_ticks: start_of_fork(ticks),
             threads: vec![tgid],
             root: None,
             reread: MonoNs(0),
@@ -137,15 +136,14 @@ impl ProcessImage {
 
     /// The child of an unknown process.
     pub(super) fn from_fork_of_unknown(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
-        let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
-        ProcessImage { parent, start_ticks, ..ProcessImage::unknown(tgid, at) }
+        ProcessImage { parent, start_ticks: start_of_fork(ticks), ..ProcessImage::unknown(tgid, at) }
     }
 
     /// A program whose beginning was missed.
     pub(super) fn unknown(tgid: u32, at: MonoNs) -> ProcessImage {
         let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
         ProcessImage {
-            start_ticks: (0, u64::MAX),
+            start_ticks: StartTicks { earliest: 0, latest: u64::MAX },
             ..ProcessImage::from_proc(tgid, &stat, vec![tgid], at, MonoNs(0))
         }
     }
@@ -181,8 +179,7 @@ impl ProcessImage {
 
     /// Whether the process may have started at this time, in clock ticks since boot.
     pub(super) fn may_start_at(&self, ticks: u64) -> bool {
-        let (from, to) = self.start_ticks;
-        (from..=to).contains(&ticks)
+        self.start_ticks.contain(ticks)
     }
 
     /// Whether this may be the program with the kernel's identity `id`.
@@ -246,6 +243,11 @@ impl ProcessImage {
         }
         self.before = EarlierMappings::Read(self.from);
     }
+}
+
+/// When a child started whose fork event came at this time.
+fn start_of_fork(ticks: u64) -> StartTicks {
+    StartTicks { earliest: ticks.saturating_sub(FORK_TICKS), latest: ticks + 1 }
 }
 
 /// The object of a mapping that begins at `offset` and ends at the address `end`, by the kernel's name for it.

@@ -66,7 +66,7 @@ mod tests {
         let mut stacks: Vec<(String, u64)> = view
             .leaves()
             .into_iter()
-            .map(|(leaf, count)| (part.trie().up(leaf).map(name).collect(), count))
+            .map(|leaf| (part.trie().up(leaf.node).map(name).collect(), leaf.samples))
             .collect();
         stacks.sort();
         assert_eq!(stacks, [("b".into(), 3), ("bcb".into(), 5), ("cb".into(), 4)], "leaf first");

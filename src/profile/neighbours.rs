@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::samples::NodeSamples;
 use super::view::ProfileView;
 
 /// A side of a function in its stacks.
@@ -35,7 +36,7 @@ impl ProfileView<'_> {
         let mut samples = vec![0; no_neighbour + 1];
         // For each row, the last leaf whose stack was counted.
         let mut seen = vec![usize::MAX; no_neighbour + 1];
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let path: Vec<usize> = self
                 .code_up(leaf)
                 .filter_map(|node| function[frames.symbol_of(self.frame_of(node)) as usize])
@@ -47,7 +48,7 @@ impl ProfileView<'_> {
                 };
                 let row = next.copied().unwrap_or(no_neighbour);
                 if std::mem::replace(&mut seen[row], leaf.index()) != leaf.index() {
-                    samples[row] += weight;
+                    samples[row] += count;
                 }
             }
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::frame::UnknownReason;
 use super::frames::FrameId;
 use super::kind::{Kind, Origin};
+use super::samples::NodeSamples;
 use super::strings::StrId;
 use super::trie::NodeId;
 use super::view::ProfileView;
@@ -161,7 +162,7 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let is_inlined: Vec<bool> =
             frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             for (up, node) in self.code_up(leaf).enumerate() {
                 let frame = self.frame_of(node);
                 let Some(row) = row_of(frame) else { continue };
@@ -169,12 +170,12 @@ impl ProfileView<'_> {
                     continue;
                 }
                 seen[row] = leaf.index();
-                let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { weight } else { 0 };
+                let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { count } else { 0 };
                 let samples = &mut samples[row];
-                samples.total += weight;
+                samples.total += count;
                 samples.inlined_total += of_inlined;
                 if up == 0 {
-                    samples.itself += weight;
+                    samples.itself += count;
                     samples.inlined_itself += of_inlined;
                 }
             }
@@ -187,13 +188,13 @@ impl ProfileView<'_> {
     pub fn leaf_sides(&self) -> LeafSides {
         let frames = self.frames();
         let mut sides = LeafSides::default();
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(leaf)) as usize];
             match symbol.kind.origin() {
                 Origin::NotCode => {}
-                Origin::Kernel => sides.kernel += weight,
-                _ if symbol.unknown.is_some_and(of_kernel) => sides.kernel += weight,
-                _ => sides.user += weight,
+                Origin::Kernel => sides.kernel += count,
+                _ if symbol.unknown.is_some_and(of_kernel) => sides.kernel += count,
+                _ => sides.user += count,
             }
         }
         sides
@@ -235,8 +236,8 @@ impl ProfileView<'_> {
     }
 
     /// Leaves with the number of their samples, without samples that have no frames.
-    pub(super) fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
-        self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT)
+    pub(super) fn framed_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
+        self.leaves().into_iter().filter(|leaf| leaf.node != NodeId::ROOT)
     }
 
     /// Processes by name, those with the most samples first.
@@ -267,21 +268,21 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let mut found = Unknown::default();
         let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let mut cut = false;
             for (up, node) in self.code_up(leaf).enumerate() {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
                 let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
                     && !symbol.unknown.is_some_and(of_kernel);
-                found.user_frames += if user { weight } else { 0 };
+                found.user_frames += if user { count } else { 0 };
                 cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";
                 let Some(why) = symbol.unknown else { continue };
-                by_frame.add(why, weight);
+                by_frame.add(why, count);
                 if up == 0 {
-                    by_leaf.add(why, weight);
+                    by_leaf.add(why, count);
                 }
             }
-            found.truncated += if cut { weight } else { 0 };
+            found.truncated += if cut { count } else { 0 };
         }
         found.rows = by_frame
             .all()

@@ -9,7 +9,7 @@ use super::accounts::Accounts;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{ContainerLabels, Labels, LabelsId};
 use super::pauses::{JvmPauses, PauseMark};
-use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
+use super::samples::{NodeSamples, Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
 
@@ -199,7 +199,7 @@ impl<'p> ProfileView<'p> {
 
     /// Leaves with the number of their samples, over all labels, in the order of the nodes.
     #[must_use]
-    pub fn leaves(&self) -> Vec<(NodeId, u64)> {
+    pub fn leaves(&self) -> Vec<NodeSamples> {
         leaves(&self.samples)
     }
 
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(shown + lost.accounts().shown(), profile.accounts(Event::Cpu).shown());
         let (_, b) = &parts[1];
         assert_eq!(b.nodes().len(), 3);
-        assert_eq!(b.leaves(), [(b.samples()[0].leaf, 7)]);
+        assert_eq!(b.leaves(), [NodeSamples { node: b.samples()[0].leaf, samples: 7 }]);
     }
 
     #[test]

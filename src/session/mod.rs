@@ -57,10 +57,17 @@ use supported::SupportedSettings;
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends. If
-/// sampling ends early, the result has the error beside the outcome until then. `fresh` gets after each second the
-/// samples that have their names since the call before; these are in the outcome too. The next second waits while `fresh`
-/// runs.
+/// The result of [`run`].
+pub struct SampledRun {
+    /// What was sampled.
+    pub outcome: Outcome,
+    /// The error, if sampling ended early.
+    pub end: anyhow::Result<()>,
+}
+
+/// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends.
+/// `fresh` gets after each second the samples that have their names since the call before; these are in the outcome too.
+/// The next second waits while `fresh` runs.
 ///
 /// # Errors
 /// If this host does not allow sampling, if the command cannot be run (a [`Failure`](crate::failure::Failure) of the
@@ -69,7 +76,7 @@ pub fn run(
     settings: &Settings,
     control: &Control,
     fresh: Option<&mut dyn FnMut(Profile)>,
-) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
+) -> anyhow::Result<SampledRun> {
     let mut whole = None;
     let sampled = sample(settings, control, |outcome| whole = Some(outcome), fresh);
     let Some(mut outcome) = whole else {
@@ -80,7 +87,7 @@ pub fn run(
     if let Err(error) = &sampled {
         outcome.report.warnings.push(format!("{error:#}"));
     }
-    Ok((outcome, sampled))
+    Ok(SampledRun { outcome, end: sampled })
 }
 
 /// Like [`run`], but in parts: `hand` gets each part as soon as all its stacks have names, while sampling goes on. The

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::fields::{Class, Fields, TlsImage};
+use super::fields::{Class, Fields, SegmentPlace, TableSection, TlsImage};
 
 /// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -77,14 +77,6 @@ impl Section {
     }
 }
 
-/// A table in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TableSection {
-    pub(super) address: u64,
-    pub(super) offset: u64,
-    pub(super) size: u64,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct ElfSegment {
     offset: u64,
@@ -141,10 +133,10 @@ pub struct Elf {
     segments: Vec<ElfSegment>,
     /// The header of `.eh_frame` (`PT_GNU_EH_FRAME`).
     eh_frame_header: Option<TableSection>,
-    /// Offset and size of the dynamic section (`PT_DYNAMIC`).
-    dynamic: Option<(u64, u64)>,
-    /// Offsets and sizes of the notes that are loaded (`PT_NOTE`).
-    notes: Vec<(u64, u64)>,
+    /// The dynamic section (`PT_DYNAMIC`).
+    dynamic: Option<TableSection>,
+    /// The notes that are loaded (`PT_NOTE`).
+    notes: Vec<TableSection>,
     /// The image of the file's thread-local storage (`PT_TLS`).
     pub(super) tls_image: Option<TlsImage>,
 }
@@ -251,11 +243,12 @@ impl Elf {
         code.fold(0, |sum: u64, segment| sum.saturating_add(segment.file_size))
     }
 
-    /// The file offset of a virtual address, and the number of bytes from there to the end of its segment.
-    pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
+    /// Where the file has a virtual address.
+    pub(super) fn place_of(&self, address: u64) -> Option<SegmentPlace> {
         let segment = self.segments.iter().find(|s| s.covers(address, 1))?;
         let within = address - segment.addr;
-        Some((segment.offset.checked_add(within)?, segment.file_size - within))
+        let offset = segment.offset.checked_add(within)?;
+        Some(SegmentPlace { offset, remaining: segment.file_size - within })
     }
 
     /// The file offset of a virtual address in an executable segment.
@@ -269,8 +262,8 @@ impl Elf {
         self.eh_frame_header
     }
 
-    /// Offset and size of the dynamic section, from the program headers.
-    pub(super) fn dynamic(&self) -> Option<(u64, u64)> {
+    /// The dynamic section, from the program headers.
+    pub(super) fn dynamic(&self) -> Option<TableSection> {
         self.dynamic
     }
 
@@ -357,7 +350,8 @@ impl Elf {
     pub fn build_id(&self) -> Option<Vec<u8>> {
         let section = self.section(".note.gnu.build-id").map(|notes| (notes.offset, notes.size));
         let build_id = |(offset, size)| find_build_id(&self.bytes(offset, size, MAX_NOTE).ok()?);
-        section.into_iter().chain(self.notes.iter().copied()).find_map(build_id)
+        let loaded = self.notes.iter().map(|notes| (notes.offset, notes.size));
+        section.into_iter().chain(loaded).find_map(build_id)
     }
 
     /// Whether the file itself has DWARF.
@@ -394,8 +388,8 @@ impl Elf {
                         writable,
                     });
                 }
-                PT_DYNAMIC => self.dynamic = Some((offset, size)),
-                PT_NOTE => self.notes.push((offset, size)),
+                PT_DYNAMIC => self.dynamic = Some(TableSection { address, offset, size }),
+                PT_NOTE => self.notes.push(TableSection { address, offset, size }),
                 PT_TLS => {
                     let (size, align) = (f.word(self.class, 20, 40), f.word(self.class, 28, 48));
                     self.tls_image = Some(TlsImage { address, size, align });

@@ -38,3 +38,20 @@ impl Fields<'_> {
         }
     }
 }
+
+/// A table in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TableSection {
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// Where a file has a virtual address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentPlace {
+    /// Offset in the file.
+    pub(super) offset: u64,
+    /// Bytes from there to the end of the segment.
+    pub(super) remaining: u64,
+}

@@ -4,7 +4,7 @@
 //! `readelf --debug-dump=frames` on real files. Rules that the unwinder does not follow are recorded as such, never
 //! guessed.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
@@ -109,7 +109,7 @@ struct Builder<'e> {
     machine: Machine,
     table: TableBuilder,
     /// Offsets in the file that are not described again.
-    described: Vec<(u64, u64)>,
+    described: Vec<Range<u64>>,
     /// The end of the function that contains the entry point.
     after_entry: Option<u64>,
     /// Offsets in the file. Descriptions of this code are ignored.
@@ -143,8 +143,8 @@ impl Builder<'_> {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let Some(code) = self.elf.code_bias(start, end) else { return Ok(()) };
         let (from, to) = (start.wrapping_sub(code), end.wrapping_sub(code));
-        let next = self.described.partition_point(|(_, end)| *end <= from);
-        let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
+        let next = self.described.partition_point(|range| range.end <= from);
+        let again = self.described.get(next).is_some_and(|range| range.start < to);
         // Linkers leave descriptions of removed functions in `.debug_frame`, at the offset of the header.
         let known = self.signal_returns.iter().any(|code| code.start <= from && to <= code.end);
         if again || known || from == 0 {

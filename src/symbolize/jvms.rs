@@ -20,7 +20,7 @@ use super::changes::CodeChanges;
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, SampledAddress, ValidTimes};
+use super::known::{JavaFrames, SampledAddress, TimedResult};
 use super::message::{
     AnswerMark, Changed, JavaMethodAt, JavaPc, LogStats, NameAnswers, WorkerObject, WorkerRequest,
     WorkerResponse,
@@ -228,13 +228,13 @@ impl JvmNames {
         frames
     }
 
-    /// The cached frames of an interpreted method at `time`, and the times for which they are valid.
+    /// The cached frames of an interpreted method at `time`.
     pub(crate) fn known_method(
         &mut self,
         id: ProcessId,
         at: MethodAt,
         time: MonoNs,
-    ) -> Option<(FrameChain, ValidTimes)> {
+    ) -> Option<TimedResult<FrameChain>> {
         self.methods.get(id, at, time)
     }
 

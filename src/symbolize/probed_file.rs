@@ -141,7 +141,7 @@ impl ProbedFile {
             let moved = base.map_or(0, |base| base.wrapping_sub(linked));
             let semaphore = match semaphore {
                 0 => 0,
-                address => elf.offset_of(address.wrapping_add(moved)).ok_or(NoProbeSite::Outside)?.0,
+                address => elf.place_of(address.wrapping_add(moved)).ok_or(NoProbeSite::Outside)?.offset,
             };
             sites.push(ProbeSite { offset: code_offset(elf, address.wrapping_add(moved))?, semaphore });
         }

@@ -11,8 +11,8 @@ use std::ops::Range;
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
 use super::call_frames::SliceReader;
-use super::elf::{Elf, ElfError, ElfSource, Section, TableSection};
-use super::fields::{Class, Fields};
+use super::elf::{Elf, ElfError, ElfSource, Section};
+use super::fields::{Class, Fields, SegmentPlace, TableSection};
 
 /// Bytes read of a dynamic section; real ones have less than 1 KiB.
 const MAX_DYNAMIC: u64 = 64 << 10;
@@ -70,8 +70,8 @@ fn complete(elf: &mut Elf) {
 /// Whether the section exists, and the program headers put the same bytes at its address.
 fn is_loaded(elf: &Elf, name: &str) -> bool {
     let same = |section: &Section| {
-        elf.offset_of(section.addr)
-            .is_some_and(|(offset, left)| offset == section.offset && section.size <= left)
+        elf.place_of(section.addr)
+            .is_some_and(|place| place.offset == section.offset && section.size <= place.remaining)
     };
     elf.section(name).is_some_and(same)
 }
@@ -85,10 +85,10 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     let address_size = if elf.class() == Class::Elf64 { 8 } else { 4 };
     let parsed = EhFrameHdr::new(&bytes[..read], LittleEndian).parse(&bases, address_size).ok()?;
     let address = parsed.eh_frame_ptr().direct().ok()?;
-    let (offset, left) = elf.offset_of(address)?;
+    let SegmentPlace { offset, remaining } = elf.place_of(address)?;
     let end = Some(header.size).filter(|&size| size <= MAX_HEADER).and_then(|_| end(elf, &parsed, &bases));
-    let stated_size = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=left).contains(&size));
-    Some(TableSection { address, offset, size: stated_size.unwrap_or(left.min(MAX_ENDLESS)) })
+    let stated_size = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=remaining).contains(&size));
+    Some(TableSection { address, offset, size: stated_size.unwrap_or(remaining.min(MAX_ENDLESS)) })
 }
 
 /// The address after the last description in the header's table.
@@ -99,8 +99,7 @@ fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddres
     while let Ok(Some((_, Pointer::Direct(description)))) = entries.next() {
         last = last.max(Some(description));
     }
-    let (offset, _) = elf.offset_of(last?)?;
-    let length = elf.bytes(offset, 4, 4).ok()?;
+    let length = elf.bytes(elf.place_of(last?)?.offset, 4, 4).ok()?;
     last?.checked_add(4)?.checked_add(Fields(&length).u32(0).into())
 }
 
@@ -136,8 +135,8 @@ pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
 
 /// The table at an address, if the file has all of it.
 fn found(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
-    let (offset, left) = elf.offset_of(address)?;
-    (1..=left).contains(&size).then_some(TableSection { address, offset, size })
+    let SegmentPlace { offset, remaining } = elf.place_of(address)?;
+    (1..=remaining).contains(&size).then_some(TableSection { address, offset, size })
 }
 
 /// The dynamic section: tags and their values.
@@ -145,7 +144,7 @@ struct Dynamic(Vec<(u64, u64)>);
 
 impl Dynamic {
     fn read(elf: &Elf) -> Option<Dynamic> {
-        let (offset, size) = elf.dynamic()?;
+        let TableSection { offset, size, .. } = elf.dynamic()?;
         let bytes = elf.bytes(offset, size.min(MAX_DYNAMIC), MAX_DYNAMIC).ok()?;
         let entry = |entry: &[u8]| {
             let fields = Fields(entry);
@@ -166,11 +165,10 @@ impl Dynamic {
     /// Number of symbols, which only their hash table gives.
     fn hashed(&self, elf: &Elf) -> Option<u32> {
         if let Some(at) = self.value(DT_HASH) {
-            let (offset, _) = elf.offset_of(at)?;
-            return elf.bytes(offset, 8, 8).ok().map(|header| Fields(&header).u32(4));
+            return elf.bytes(elf.place_of(at)?.offset, 8, 8).ok().map(|header| Fields(&header).u32(4));
         }
-        let (offset, left) = elf.offset_of(self.value(DT_GNU_HASH)?)?;
-        let table = elf.bytes(offset, left.min(MAX_HASHES), MAX_HASHES).ok()?;
+        let SegmentPlace { offset, remaining } = elf.place_of(self.value(DT_GNU_HASH)?)?;
+        let table = elf.bytes(offset, remaining.min(MAX_HASHES), MAX_HASHES).ok()?;
         counted(&table, elf.class())
     }
 }

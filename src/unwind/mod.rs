@@ -11,7 +11,7 @@ pub mod space;
 pub mod store;
 pub mod table;
 
-pub use hotspot::{BlockFields, CodeHeap, HotSpot, LockFields, LockTraits, PointerCompression};
+pub use hotspot::{BlockFields, CodeHeap, CodeSpan, HotSpot, LockFields, LockTraits, PointerCompression};
 pub use rule::{Cfa, Fp, Rule};
 pub use space::{Code, ProgramLayout, Range, Space};
 pub use store::{SpaceImage, TableBudget, TableKey, TableMemory, TableStore, Usage};

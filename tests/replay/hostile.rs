@@ -1,6 +1,6 @@
 //! Memory laid out to make unwinding expensive: the reads for one stack are limited all the same.
 
-use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
+use jbpf_prof::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
 
 use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
 use testkit::skip;
@@ -26,7 +26,7 @@ const ELSEWHERE: u64 = HEAP - 0x1000;
 
 fn jvm() -> HotSpot {
     HotSpot {
-        heaps: vec![CodeHeap { span: (HEAP, HEAP_END), segment_map: SEGMENT_MAP }],
+        heaps: vec![CodeHeap { span: CodeSpan { start: HEAP, end: HEAP_END }, segment_map: SEGMENT_MAP }],
         segment_log2: 7,
         block: BlockFields {
             used: 8,

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{
-    Code, HotSpot, PAGE, ProgramLayout, Range, Space, TableBudget, TableMemory, TableStore,
+    Code, CodeSpan, HotSpot, PAGE, ProgramLayout, Range, Space, TableBudget, TableMemory, TableStore,
 };
 
 use testkit::{scratch, sources};
@@ -103,8 +103,8 @@ impl Recording {
     ) -> Option<Recording> {
         let mut args = vec!["thread".to_owned(), pid.to_string(), tid.to_string(), steps.to_string()];
         for heap in &jvm.heaps {
-            let length = heap.span.1 - heap.span.0;
-            for (start, length) in [(heap.span.0, length), (heap.segment_map, length >> jvm.segment_log2)] {
+            let length = heap.span.end - heap.span.start;
+            for (start, length) in [(heap.span.start, length), (heap.segment_map, length >> jvm.segment_log2)] {
                 args.extend([start.to_string(), length.to_string()]);
             }
         }
@@ -211,7 +211,7 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
     // Tables of the program, of libc or the file that contains libc, and of the vdso.
     assert!(maps.is_empty() || tables.iter().flatten().count() > 1, "no tables");
     for heap in jvm.iter().flat_map(|jvm| &jvm.heaps) {
-        let (start, end) = heap.span;
+        let CodeSpan { start, end } = heap.span;
         let at = ranges.partition_point(|range| range.end <= start);
         ranges.insert(at, Range { start, end, code: Code::Heap(heap.segment_map), table: 0 });
         tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
