@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
-use crate::unwind::{Code, MAX_BYTES, MAX_PART_BYTES, Range, TableKey, TablePart, TableWindow};
+use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableWindow, UnwindRange};
 
 /// Maximum number of loaded parts of one file: together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
@@ -42,7 +42,7 @@ pub(super) enum TableAt {
 /// A range of a process's code with its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TabledRange {
-    pub(super) range: Range,
+    pub(super) range: UnwindRange,
     pub(super) key: Option<TableKey>,
 }
 
@@ -117,8 +117,8 @@ impl FileTables {
         let mut ranges = Vec::new();
         let mut push = |from: u64, to: u64, key| {
             if from < to {
-                let code = Code::File(offset.wrapping_add(from - start));
-                ranges.push(TabledRange { range: Range { start: from, end: to, code, table: 0 }, key });
+                let code = RangeCode::File(offset.wrapping_add(from - start));
+                ranges.push(TabledRange { range: UnwindRange { start: from, end: to, code, table: 0 }, key });
             }
         };
         let mut from = start;

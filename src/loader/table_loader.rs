@@ -2,6 +2,7 @@
 //! of its code.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    self, CodeHeap, CodeSpan, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
+    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableBudget, TableKey, TableMemory, UnwindRange,
     TableStore, Usage,
 };
 
@@ -188,7 +189,7 @@ impl<M: TableMemory> TableLoader<M> {
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
                 // Code that a program moved to anonymous memory at the same addresses still has the right table.
-                for std::ops::Range { start, end } in processes.unrestored_ranges(&code) {
+                for Range { start, end } in processes.unrestored_ranges(&code) {
                     self.replaced.add(&CoveredCode { start, end, ..code });
                 }
             }
@@ -425,7 +426,7 @@ impl<M: TableMemory> TableLoader<M> {
         }
         let layout = ProgramLayout { start_code, end_code, start_stack };
         let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
-        let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
+        let mut ranges: Vec<UnwindRange> = tabled.into_iter().map(|tabled| tabled.range).collect();
         if !self.add_heaps(tgid, layout, &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
@@ -476,7 +477,7 @@ impl<M: TableMemory> TableLoader<M> {
         &mut self,
         tgid: u32,
         layout: ProgramLayout,
-        ranges: &mut Vec<Range>,
+        ranges: &mut Vec<UnwindRange>,
         tables: &mut Vec<Option<TableKey>>,
     ) -> bool {
         let Some((jvm, its_layout)) = self.jvms.get_mut(&tgid) else { return true };
@@ -489,8 +490,8 @@ impl<M: TableMemory> TableLoader<M> {
             let at = ranges.partition_point(|range| range.end <= start);
             // The JVM's memory gives the addresses. They are wrong if a file is mapped there.
             if ranges.get(at).is_none_or(|next| end <= next.start) {
-                let code = unwind::Code::Heap(segment_map);
-                ranges.insert(at, Range { start, end, code, table: 0 });
+                let code = RangeCode::Heap(segment_map);
+                ranges.insert(at, UnwindRange { start, end, code, table: 0 });
                 tables.insert(at, Some(vm));
             }
         }

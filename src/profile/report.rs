@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
 use super::pauses::PauseTotals;
-use super::tables::Unknown;
+use super::tables::UnknownFrames;
 use super::wait_report::WaitReport;
 use crate::limits::LimitRow;
 use crate::sample::{Event, ThreadContext};
@@ -67,7 +67,7 @@ pub struct EventReport {
     /// Of the filtered ticks, those of idle CPUs; 0 where idleness is shown.
     pub idle: u64,
     /// Frames without a name in the profile's stacks.
-    pub unknown: Unknown,
+    pub unknown: UnknownFrames,
     /// Stop reasons of user stacks: label and number of samples. All samples count, including those that a filter by
     /// name removed from the profile.
     #[serde(rename = "ends")]

@@ -62,7 +62,7 @@ pub struct UnknownRow {
 
 /// Unknown parts of a profile's stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unknown {
+pub struct UnknownFrames {
     /// User frames, each counted as often as it was sampled.
     pub user_frames: u64,
     /// The reasons that occur, the most frequent first.
@@ -71,7 +71,7 @@ pub struct Unknown {
     pub truncated: u64,
 }
 
-impl Unknown {
+impl UnknownFrames {
     /// User frames without a name, each counted as often as it was sampled.
     #[must_use]
     pub fn user(&self) -> u64 {
@@ -264,9 +264,9 @@ impl ProfileView<'_> {
 
     /// Counts unknown and truncated frames, by reason.
     #[must_use]
-    pub fn unknown(&self) -> Unknown {
+    pub fn unknown(&self) -> UnknownFrames {
         let frames = self.frames();
-        let mut found = Unknown::default();
+        let mut found = UnknownFrames::default();
         let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
         for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let mut cut = false;

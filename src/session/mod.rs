@@ -50,7 +50,7 @@ pub use tally::loss_reasons;
 use aggregator::{Aggregator, StackDisplay};
 use idle::IdleDetector;
 use launch::Launched;
-use sampler::{Limits, Sampler, SamplerMessage};
+use sampler::{RunLength, Sampler, SamplerMessage};
 use stages::{LoaderMaps, Stages};
 use supported::SupportedSettings;
 
@@ -152,7 +152,7 @@ fn sample(
         _ => Vec::new(),
     };
     stages.begin();
-    if sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants) {
+    if sampler.go(RunLength { duration: settings.duration, part: settings.part }, descendants) {
         let length = settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"));
         log::info!("sampling: begun, {length}");
         if let Some(launched) = &mut launched {

@@ -137,14 +137,14 @@ impl ProgramHandles {
 
 /// How long to sample, and how many windows make a part (`None`: the whole session is one part).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct RunLength {
     pub(super) duration: Option<Duration>,
     pub(super) part: Option<u32>,
 }
 
 /// The command to start sampling.
 struct StartCommand {
-    limits: Limits,
+    length: RunLength,
     /// Descendants of the chosen processes.
     descendants: Vec<u32>,
     /// Gets a message when the events run.
@@ -183,13 +183,13 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let Some(StartCommand { limits, descendants, begun }) = run.wait(&may_go) else {
+                let Some(StartCommand { length, descendants, begun }) = run.wait(&may_go) else {
                     return Ok(());
                 };
                 let early = std::mem::take(&mut run.events);
                 run.follow(|targets| targets.begin(&descendants, &early));
                 run.events = early;
-                run.sample(limits, &control_in_thread, &sink, &begun)
+                run.sample(length, &control_in_thread, &sink, &begun)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
@@ -199,9 +199,9 @@ impl Sampler {
     /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.
     /// Returns false if the events do not run; `finish` returns the error. The side-band reports descendants that start
     /// later.
-    pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) -> bool {
+    pub(super) fn go(&self, length: RunLength, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
-        self.go.send(StartCommand { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
+        self.go.send(StartCommand { length, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }
 
     /// Waits for the end. The caller must have read all messages, or dropped the receiver.
@@ -251,7 +251,7 @@ impl Run {
         })
     }
 
-    /// Waits for the command to start and its limits; `None` if the sender is gone. Attaching to JVMs may take seconds.
+    /// Waits for the command to start; `None` if the sender is gone. Attaching to JVMs may take seconds.
     /// Meanwhile this reads the side-band, because its rings would overflow.
     fn wait(&mut self, may_go: &Receiver<StartCommand>) -> Option<StartCommand> {
         loop {
@@ -270,7 +270,7 @@ impl Run {
     /// Samples until the duration is over or `control` stops the session.
     fn sample(
         &mut self,
-        limits: Limits,
+        length: RunLength,
         control: &Control,
         sink: &WindowSender,
         begun: &SyncSender<()>,
@@ -279,7 +279,7 @@ impl Run {
         self.capture.start()?;
         // `go` waits for this message, or has returned already.
         let _ = begun.try_send(());
-        let sampled = self.turn_windows(begin, limits, control, sink);
+        let sampled = self.turn_windows(begin, length, control, sink);
         if sampled.is_err() {
             self.close(begin, sink);
         }
@@ -289,11 +289,11 @@ impl Run {
     fn turn_windows(
         &mut self,
         begin: Instant,
-        limits: Limits,
+        length: RunLength,
         control: &Control,
         sink: &WindowSender,
     ) -> anyhow::Result<()> {
-        let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
+        let deadline = length.duration.and_then(|limit| begin.checked_add(limit));
         let mut next = begin + WINDOW;
         let mut windows = 0u32;
         loop {
@@ -306,7 +306,7 @@ impl Run {
             }
             if stopping || Instant::now() >= next {
                 windows += 1;
-                let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
+                let ends_part = stopping || length.part.is_some_and(|part| windows >= part);
                 self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window ends: a tick between the two is in the window and never counts as missed.
                 let totals = ends_part.then(|| self.totals(begin)).transpose()?;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::fields::{Class, Fields, SegmentPlace, TableSection, TlsImage};
+use super::fields::{ElfClass, Fields, SegmentPlace, TableSection, TlsImage};
 
 /// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -126,7 +126,7 @@ impl ElfSource {
 #[derive(Debug)]
 pub struct Elf {
     source: ElfSource,
-    class: Class,
+    class: ElfClass,
     machine: u16,
     entry: u64,
     sections: Vec<Section>,
@@ -150,15 +150,15 @@ impl Elf {
             return Err(ElfError::Malformed("no little-endian ELF magic"));
         }
         let class = match ident[4] {
-            1 => Class::Elf32,
-            2 => Class::Elf64,
+            1 => ElfClass::Elf32,
+            2 => ElfClass::Elf64,
             _ => return Err(ElfError::Malformed("unknown class")),
         };
-        if class == Class::Elf64 {
+        if class == ElfClass::Elf64 {
             read_exact(&source, &mut ident, 0)?;
         }
         let header = Fields(&ident);
-        let tail = if class == Class::Elf64 { 54 } else { 42 };
+        let tail = if class == ElfClass::Elf64 { 54 } else { 42 };
         let (machine, entry) = (header.u16(18), header.word(class, 24, 24));
         let mut elf = Elf {
             source,
@@ -185,7 +185,7 @@ impl Elf {
         Ok(elf)
     }
 
-    pub(crate) fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> ElfClass {
         self.class
     }
 
@@ -196,12 +196,12 @@ impl Elf {
 
     /// Whether the code is for x86-64. x32, the ABI with 32-bit pointers, has another class.
     pub(crate) fn is_x86_64(&self) -> bool {
-        self.machine == EM_X86_64 && self.class == Class::Elf64
+        self.machine == EM_X86_64 && self.class == ElfClass::Elf64
     }
 
     /// Whether the code is 32-bit code of x86.
     pub(crate) fn is_i386(&self) -> bool {
-        self.machine == EM_386 && self.class == Class::Elf32
+        self.machine == EM_386 && self.class == ElfClass::Elf32
     }
 
     /// The virtual address of the entry point; 0 if there is none.
@@ -370,11 +370,11 @@ impl Elf {
         if count > MAX_SEGMENTS {
             return Err(ElfError::TooLarge { what: "number of segments", value: count });
         }
-        let size = if self.class == Class::Elf64 { 56 } else { 32 };
+        let size = if self.class == ElfClass::Elf64 { 56 } else { 32 };
         let table = self.bytes(offset, count * size, MAX_SEGMENTS * 56)?;
         for record in table.chunks_exact(size as usize) {
             let f = Fields(record);
-            let flags = if self.class == Class::Elf64 { f.u32(4) } else { f.u32(24) };
+            let flags = if self.class == ElfClass::Elf64 { f.u32(4) } else { f.u32(24) };
             let (offset, address) = (f.word(self.class, 4, 8), f.word(self.class, 8, 16));
             let size = f.word(self.class, 16, 32);
             match f.u32(0) {
@@ -405,14 +405,14 @@ impl Elf {
         if offset == 0 {
             return Ok(()); // a file without section headers is legal
         }
-        let size = if self.class == Class::Elf64 { 64 } else { 40 };
+        let size = if self.class == ElfClass::Elf64 { 64 } else { 40 };
         // elf(5): counts that do not fit 16 bits are in the first section header.
         let first = self.bytes(offset, size, 64)?;
         if count == 0 {
             count = Fields(&first).word(self.class, 20, 32);
         }
         if *names == 0xffff {
-            *names = u64::from(Fields(&first).u32(if self.class == Class::Elf64 { 40 } else { 24 }));
+            *names = u64::from(Fields(&first).u32(if self.class == ElfClass::Elf64 { 40 } else { 24 }));
         }
         if count > MAX_SECTIONS {
             return Err(ElfError::TooLarge { what: "number of sections", value: count });
@@ -433,7 +433,7 @@ impl Elf {
     }
 }
 
-fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
+fn section(f: &Fields<'_>, class: ElfClass, file_size: u64) -> (u32, Section) {
     let kind = f.u32(4);
     let offset = f.word(class, 16, 24);
     let size = f.word(class, 20, 32);
@@ -446,7 +446,7 @@ fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
         offset,
         // A section that lies outside the file counts as empty: the other sections may still be good.
         size: if within || kind == SHT_NOBITS { size } else { 0 },
-        link: if class == Class::Elf64 { f.u32(40) } else { f.u32(24) },
+        link: if class == ElfClass::Elf64 { f.u32(40) } else { f.u32(24) },
     };
     (f.u32(0), section)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::demangle::MAX_NAME;
 use super::elf::{EM_X86_64, Elf};
-use super::fields::{Class, SegmentPlace};
+use super::fields::{ElfClass, SegmentPlace};
 use super::function::{Called, NativeFunction};
 use super::go_table::image::{Image, MappedImage};
 use super::go_table::{GoCall, GoTable};
@@ -77,7 +77,7 @@ impl Image for Elf {
     }
 
     fn relocations(&self) -> Option<Range<u64>> {
-        if self.class() == Class::Elf64 { program_headers::relocations(self) } else { None }
+        if self.class() == ElfClass::Elf64 { program_headers::relocations(self) } else { None }
     }
 
     fn relative(&self) -> u32 {

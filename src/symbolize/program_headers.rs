@@ -12,7 +12,7 @@ use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
 use super::call_frames::SliceReader;
 use super::elf::{Elf, ElfError, ElfSource, Section};
-use super::fields::{Class, Fields, SegmentPlace, TableSection};
+use super::fields::{ElfClass, Fields, SegmentPlace, TableSection};
 
 /// Bytes read of a dynamic section; real ones have less than 1 KiB.
 const MAX_DYNAMIC: u64 = 64 << 10;
@@ -82,7 +82,7 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     let mut bytes = vec![0; usize::try_from(header.size.min(MAX_HEADER)).ok()?];
     let read = elf.read_some(&mut bytes, header.offset).ok()?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
-    let address_size = if elf.class() == Class::Elf64 { 8 } else { 4 };
+    let address_size = if elf.class() == ElfClass::Elf64 { 8 } else { 4 };
     let parsed = EhFrameHdr::new(&bytes[..read], LittleEndian).parse(&bases, address_size).ok()?;
     let address = parsed.eh_frame_ptr().direct().ok()?;
     let SegmentPlace { offset, remaining } = elf.place_of(address)?;
@@ -106,7 +106,7 @@ fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddres
 /// Adds the dynamic linker's symbols, and the relocations that name them.
 fn add_symbols(elf: &mut Elf) {
     let Some(dynamic) = Dynamic::read(elf) else { return };
-    let record = if elf.class() == Class::Elf64 { 24 } else { 16 };
+    let record = if elf.class() == ElfClass::Elf64 { 24 } else { 16 };
     let symbols = dynamic
         .hashed(elf)
         .and_then(|count| found(elf, dynamic.value(DT_SYMTAB)?, u64::from(count).checked_mul(record)?));
@@ -150,7 +150,7 @@ impl Dynamic {
             let fields = Fields(entry);
             (fields.word(elf.class(), 0, 0), fields.word(elf.class(), 4, 8))
         };
-        let size = if elf.class() == Class::Elf64 { 16 } else { 8 };
+        let size = if elf.class() == ElfClass::Elf64 { 16 } else { 8 };
         Some(Dynamic(bytes.chunks_exact(size).map(entry).take_while(|(tag, _)| *tag != 0).collect()))
     }
 
@@ -175,10 +175,10 @@ impl Dynamic {
 
 /// Number of symbols by a table of `DT_GNU_HASH`. The last symbol is in the last chain of hashes, whose last hash is
 /// odd.
-fn counted(table: &[u8], class: Class) -> Option<u32> {
+fn counted(table: &[u8], class: ElfClass) -> Option<u32> {
     let fields = Fields(table);
     let (buckets, unhashed, bloom) = (fields.u32(0) as usize, fields.u32(4), fields.u32(8) as usize);
-    let bloom_word = if class == Class::Elf64 { 8 } else { 4 };
+    let bloom_word = if class == ElfClass::Elf64 { 8 } else { 4 };
     let buckets_at = bloom.checked_mul(bloom_word)?.checked_add(16)?;
     let chains_at = buckets.checked_mul(4)?.checked_add(buckets_at)?;
     let words = |bytes: &[u8]| {
@@ -201,13 +201,13 @@ mod tests {
         // 7.
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let table = words(&[2, 3, 1, 0, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
-        assert_eq!(counted(&table, Class::Elf64), Some(8));
+        assert_eq!(counted(&table, ElfClass::Elf64), Some(8));
         let narrow = words(&[2, 3, 1, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
-        assert_eq!(counted(&narrow, Class::Elf32), Some(8));
+        assert_eq!(counted(&narrow, ElfClass::Elf32), Some(8));
         // All buckets are empty; a chain has no end; counts are false.
-        assert_eq!(counted(&words(&[1, 3, 1, 0, 0, 0, 0]), Class::Elf64), Some(3));
-        assert_eq!(counted(&table[..table.len() - 4], Class::Elf64), None);
-        assert_eq!(counted(&words(&[u32::MAX, 3, u32::MAX, 0]), Class::Elf64), None);
-        assert_eq!(counted(&[], Class::Elf64), None);
+        assert_eq!(counted(&words(&[1, 3, 1, 0, 0, 0, 0]), ElfClass::Elf64), Some(3));
+        assert_eq!(counted(&table[..table.len() - 4], ElfClass::Elf64), None);
+        assert_eq!(counted(&words(&[u32::MAX, 3, u32::MAX, 0]), ElfClass::Elf64), None);
+        assert_eq!(counted(&[], ElfClass::Elf64), None);
     }
 }

@@ -13,7 +13,7 @@ pub mod table;
 
 pub use hotspot::{BlockFields, CodeHeap, CodeSpan, HotSpot, LockFields, LockTraits, PointerCompression};
 pub use rule::{Cfa, Fp, Rule};
-pub use space::{Code, ProgramLayout, Range, Space};
+pub use space::{ProgramLayout, RangeCode, Space, UnwindRange};
 pub use store::{SpaceImage, TableBudget, TableKey, TableMemory, TableStore, Usage};
 pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableWindow};
 
