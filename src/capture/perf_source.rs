@@ -99,7 +99,7 @@ impl PerfEventSource {
             perf_event::read(opened.fd.as_fd()).map_or(0, |reading| self.expected_by(reading));
     }
 
-    fn wanted(&self, online: &[u32]) -> Vec<u32> {
+    fn chosen_of(&self, online: &[u32]) -> Vec<u32> {
         among(online, self.chosen.as_deref())
     }
 
@@ -159,7 +159,7 @@ impl EventSource for PerfEventSource {
         gone.iter().for_each(|opened| self.close(opened));
         let now = MonoNs::now();
         self.resume(|cpu| !online.contains(&cpu), now);
-        for cpu in self.wanted(online) {
+        for cpu in self.chosen_of(online) {
             if self.events.contains_key(&cpu) {
                 continue;
             }

@@ -53,7 +53,7 @@ impl FileTables {
     }
 
     /// A file with one table.
-    pub(super) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
+    pub(super) fn whole(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
         let parts = vec![LoadedPart { window: part.window, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
@@ -69,7 +69,7 @@ impl FileTables {
     }
 
     /// No further part of the file can be built.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_parts(&mut self) {
         self.more = false;
     }
 

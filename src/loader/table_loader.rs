@@ -511,7 +511,7 @@ impl<M: TableMemory> TableLoader<M> {
             return None;
         }
         let built = match tables.table(file, None) {
-            Ok(part) => self.store.load(&part.table).map(|key| FileTables::one(&part, key, now)),
+            Ok(part) => self.store.load(&part.table).map(|key| FileTables::whole(&part, key, now)),
             Err(NoTable::Unavailable) => None,
             Err(NoTable::TooLarge) => Some(FileTables::in_parts()),
             Err(_) => Some(FileTables::none()),
@@ -544,7 +544,7 @@ impl<M: TableMemory> TableLoader<M> {
                 None => self.missing.add(file.id, now),
             },
             Some(Err(NoTable::Unavailable)) => return self.missing.add(file.id, now),
-            Some(Err(_)) => known.end(),
+            Some(Err(_)) => known.end_parts(),
             None => {}
         }
         known.refused += 1;

@@ -115,7 +115,7 @@ impl LastStack {
     }
 
     /// Replaces the frames of process and thread.
-    fn show(&mut self, roots: Vec<FrameId>, shown: ShownOwner) {
+    fn replace_owner(&mut self, roots: Vec<FrameId>, shown: ShownOwner) {
         let before = std::mem::replace(&mut self.roots, roots.len());
         self.path.splice(..before, roots);
         self.shown = Some(shown);
@@ -165,7 +165,7 @@ impl Aggregator {
         let Some((part, fresh)) = self.parts.front().zip(self.fresh.as_mut()) else {
             return Profile::default();
         };
-        let mut profile = fresh.take(part, self.idle.shown);
+        let mut profile = fresh.take_profile(part, self.idle.shown);
         profile.pauses = part.pauses(pauses);
         profile
     }
@@ -316,7 +316,7 @@ impl Aggregator {
         let event = stack.key.event;
         if let Some(waker) = stack.waker.filter(|_| stack.is_waker()) {
             let roots = self.owner_names(world, stack, false).roots(stack.key.tid);
-            return self.wakers.keep(waker, window, roots, &last.frames);
+            return self.wakers.add(waker, window, roots, &last.frames);
         }
         let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.samples);
         if waits {
@@ -341,11 +341,11 @@ impl Aggregator {
             Some(shown) if shown.owner == StackOwner::of(stack) && shown.waits == waits => {
                 (shown.labels, shown.cut)
             }
-            _ => self.show(world, stack, waits, last, window),
+            _ => self.intern_owner(world, stack, waits, last, window),
         };
         self.cut_names += if cut { count.samples } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
-        let above = self.wakers.above(stack);
+        let above = self.wakers.frames_above(stack);
         let part = self.part(window);
         if stack.context.span().is_some() && part.profile.labels(labels).span.is_none() {
             part.spans_left_out += count.samples;
@@ -385,7 +385,7 @@ impl Aggregator {
     }
 
     /// Interns the labels and the frames of process and thread of a stack. `waits`: the CPU was idle.
-    fn show(
+    fn intern_owner(
         &mut self,
         world: &mut World,
         stack: &Stack,
@@ -412,7 +412,7 @@ impl Aggregator {
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         let labels = profile.intern_labels(&labels);
-        last.show(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
+        last.replace_owner(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
         (labels, cut)
     }
 

@@ -146,7 +146,7 @@ fn sample(
     };
     let mut stages = Stages::prepare(settings, control, world, maps, aggregator);
 
-    let news = sampler.news.take().context("the sampler has no news")?;
+    let messages = sampler.messages.take().context("the sampler has no messages")?;
     let descendants = match &settings.target {
         Target::Pids(tgids) if settings.children => stages.world().processes.descendants(tgids),
         _ => Vec::new(),
@@ -165,7 +165,7 @@ fn sample(
         }
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
-        match news.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
+        match messages.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
             Ok(SamplerMessage::Events(events)) => stages.events(&events),
             Ok(SamplerMessage::Window(batch)) => {
                 stages.window(*batch, control);

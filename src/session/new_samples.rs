@@ -22,7 +22,7 @@ impl NewSamples {
     }
 
     /// Takes the samples out of `part`. Their accounts have no samples of stacks that still wait for names.
-    pub(super) fn take(&mut self, part: &RunPart, idle_is_shown: bool) -> Profile {
+    pub(super) fn take_profile(&mut self, part: &RunPart, idle_is_shown: bool) -> Profile {
         let mut profile = part.profile.extract(&self.samples);
         for sample in self.samples.drain(..) {
             profile.accounts_mut(sample.event).kept += sample.weight.count;
@@ -69,7 +69,7 @@ mod tests {
             let tally = part.tally.of(Event::Cpu);
             tally.counters.filtered += 7;
             tally.counters.lost[0] += lost;
-            let taken = fresh.take(&part, false);
+            let taken = fresh.take_profile(&part, false);
             taken.check().unwrap();
             assert_eq!((taken.samples().len(), taken.accounts(Event::Cpu).lost_total()), (1, lost));
             sum.merge(&taken);
@@ -87,6 +87,6 @@ mod tests {
             (accounts.filtered, accounts.kept, accounts.lost_total(), accounts.taken),
             (21, 15, 3, 39)
         );
-        assert_eq!(fresh.take(&part, false).samples(), []);
+        assert_eq!(fresh.take_profile(&part, false).samples(), []);
     }
 }

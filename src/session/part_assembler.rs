@@ -60,12 +60,12 @@ impl PartAssembler {
         &mut self,
         part: RunPart,
         totals: &Totals,
-        said: PartReport,
+        reported: PartReport,
         children: &ChildStats,
         settings: &Settings,
     ) -> Outcome {
         let ChildStats { symbols, openers } = children;
-        let pauses = part.pauses(&said.pauses);
+        let pauses = part.pauses(&reported.pauses);
         let RunPart { mut profile, mut tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.past_duration);
         self.past_duration = totals.duration;
@@ -115,12 +115,12 @@ impl PartAssembler {
             effective_hz: hz,
             first: events.pop().unwrap_or_default(),
             others,
-            jvms: said.jvms,
-            groups: said.groups,
+            jvms: reported.jvms,
+            groups: reported.groups,
             steal: Some(steal),
-            cost: cost(totals, symbols, *openers, said.tables),
+            cost: cost(totals, symbols, *openers, reported.tables),
             limits: Vec::new(),
-            warnings: said.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
+            warnings: reported.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
             outputs: Vec::new(),
         };
         let vitals = ResourceUse {
@@ -128,8 +128,8 @@ impl PartAssembler {
             cached: symbols.cached,
             most_stacks,
             room_for_stacks: totals.room_for_stacks,
-            tables: said.tables,
-            attached: said.attached,
+            tables: reported.tables,
+            attached: reported.attached,
         };
         Outcome { profile, report, vitals, ended: totals.ended }
     }

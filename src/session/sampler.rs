@@ -99,7 +99,7 @@ pub(super) struct Sampler {
     go: SyncSender<StartCommand>,
     control: Control,
     /// The channel closes when sampling has ended.
-    pub(super) news: Option<Receiver<SamplerMessage>>,
+    pub(super) messages: Option<Receiver<SamplerMessage>>,
     /// The receiver sets this flag while it waits: process events then come at once, else with their window.
     pub(super) eager: Arc<AtomicBool>,
     pub(super) ready: Option<ProgramHandles>,
@@ -165,7 +165,7 @@ impl Sampler {
     pub(super) fn prepare(options: CaptureOptions, control: &Control) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
-        let (send, news) = mpsc::sync_channel(WAITING);
+        let (send, messages) = mpsc::sync_channel(WAITING);
         let eager = Arc::new(AtomicBool::new(false));
         let sink = WindowSender { send, eager: Arc::clone(&eager) };
         let control_in_thread = control.clone();
@@ -193,7 +193,7 @@ impl Sampler {
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
-        Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
+        Ok(Sampler { thread, go, control: control.clone(), messages: Some(messages), eager, ready: Some(given) })
     }
 
     /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.

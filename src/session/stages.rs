@@ -154,7 +154,7 @@ impl<'a> Stages<'a> {
         }
         self.aggregator.window(&mut self.world, batch);
         self.note_limits();
-        self.progress.show(self.aggregator.samples());
+        self.progress.draw(self.aggregator.samples());
         if control.take_evict() {
             self.world.symbolizer.release_memory();
             self.stages.iter_mut().for_each(|stage| stage.release_memory());
@@ -192,15 +192,15 @@ impl<'a> Stages<'a> {
         while let Some(FinishedPart { part, totals }) = self.aggregator.take_part() {
             let children = self.world.child_stats();
             self.note_limits();
-            let mut said = PartReport::default();
+            let mut reported = PartReport::default();
             let end = PartEnd {
                 window: part.last_window(),
                 samples: &part.tally.runtimes,
                 symbols: &children.symbols,
             };
-            self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
+            self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut reported));
             let spans_left_out = part.spans_left_out;
-            let mut outcome = self.course.part(part, &totals, said, &children, self.settings);
+            let mut outcome = self.course.part(part, &totals, reported, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());

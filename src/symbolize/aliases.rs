@@ -106,13 +106,13 @@ impl Aliases {
 
     /// The raw name of a function without a size that begins at `start` and is known to contain `address`. `None` if
     /// another such function begins between the two: then either can be the right one.
-    pub(super) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn beginning_at(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address == start)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
     /// The raw name of the last symbol without a size within `start..=address`, a range that is one piece of code.
-    pub(super) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn last_within(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address >= start)?;
         name_at(elf, self.strings?, nearest.name)
     }

@@ -70,16 +70,16 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
     frames.set_address_size(machine.word());
-    builder.all(&frames, &bases)?;
+    builder.add_functions(&frames, &bases)?;
     // A program compiled without `.eh_frame` still has that of the start code, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
         frames.set_address_size(machine.word());
-        builder.all(&frames, &bases)?;
+        builder.add_functions(&frames, &bases)?;
     }
-    builder.go()?;
+    builder.add_go_code()?;
     builder.start_code()?;
     let only = builder.add_signal_returns()?;
     let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
@@ -117,12 +117,12 @@ struct Builder<'e> {
 }
 
 impl Builder<'_> {
-    fn all<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
+    fn add_functions<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
     where
         S: UnwindSection<SliceReader<'d>>,
     {
         let mut context = UnwindContext::new();
-        let all = each(frames, bases, |fde| match self.one(frames, bases, fde, &mut context) {
+        let all = each(frames, bases, |fde| match self.add_function(frames, bases, fde, &mut context) {
             Ok(()) => ControlFlow::Continue(()),
             Err(why) => ControlFlow::Break(why),
         });
@@ -130,7 +130,7 @@ impl Builder<'_> {
     }
 
     /// Adds the rules of one function.
-    fn one<'d, S>(
+    fn add_function<'d, S>(
         &mut self,
         frames: &S,
         bases: &BaseAddresses,
@@ -189,7 +189,7 @@ impl Builder<'_> {
     }
 
     /// Adds rules for Go code without a frame, where unwinding by frame pointer would skip the caller.
-    fn go(&mut self) -> Result<(), NoTable> {
+    fn add_go_code(&mut self) -> Result<(), NoTable> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
         let word = i32::from(self.machine.word());
         let found = go.stacks(self.elf, |addresses, on_stack| {

@@ -78,17 +78,17 @@ impl JavaSource for JavaLog {
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
             let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
-                names.mark(AnswerMark::Split);
+                names.add_mark(AnswerMark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
             };
             if hold == Validity::Ends {
-                names.mark(AnswerMark::Passing);
+                names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
-                names.mark(AnswerMark::BeforeAttach);
+                names.add_mark(AnswerMark::BeforeAttach);
             }
             let answer = match found {
                 // Outermost first.

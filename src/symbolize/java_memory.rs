@@ -39,12 +39,12 @@ impl JavaSource for JavaMemory {
         let mut names = NameAnswersBuilder::default();
         for (lookup, answer) in lookups.iter().zip(answers) {
             if self.code.changes(lookup.pc, lookup.leaf, MonoNs(lookup.from), MonoNs(lookup.to)) {
-                names.mark(AnswerMark::Split);
+                names.add_mark(AnswerMark::Split);
             } else if !answer.lasting {
-                names.mark(AnswerMark::Passing);
+                names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && self.coarse {
-                names.mark(AnswerMark::BeforeAttach);
+                names.add_mark(AnswerMark::BeforeAttach);
             }
             let answer = match answer.frames {
                 // Outermost first.

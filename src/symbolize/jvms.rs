@@ -249,7 +249,7 @@ impl JvmNames {
         let request =
             |jvm, lookups: &[JavaMethodAt]| WorkerRequest::Methods { jvm, lookups: lookups.to_vec() };
         let mut answers = Vec::with_capacity(wanted.len());
-        self.answers((id, JvmData::Memory), &lookups, request, |jvms, names, asked| {
+        self.ask_all((id, JvmData::Memory), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
             let frames = jvms.shared.frames(names, &methods, None).into_iter().zip(methods);
             answers.extend(
@@ -307,7 +307,7 @@ impl JvmNames {
         if let Some((key, _)) = self.code_of(id) {
             let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
             let logged = key.1 == JvmData::Log;
-            self.answers(key, lookups, request, |jvms, names, asked| {
+            self.ask_all(key, lookups, request, |jvms, names, asked| {
                 answers.extend(jvms.unfold(names, asked, logged));
             });
         }
@@ -318,7 +318,7 @@ impl JvmNames {
 
     /// Sends `lookups` in requests, as long as there are answers. Passes each answer to `take`, with the lookups that
     /// it covers.
-    fn answers<T>(
+    fn ask_all<T>(
         &mut self,
         key: FollowedKey,
         lookups: &[T],

@@ -342,7 +342,7 @@ impl NameAnswersBuilder {
     }
 
     /// Adds a remark on the next answer.
-    pub(crate) fn mark(&mut self, mark: AnswerMark) {
+    pub(crate) fn add_mark(&mut self, mark: AnswerMark) {
         let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
         self.names.marks.push((next, mark));
     }

@@ -109,7 +109,7 @@ fn add_symbols(elf: &mut Elf) {
     let record = if elf.class() == ElfClass::Elf64 { 24 } else { 16 };
     let symbols = dynamic
         .hashed(elf)
-        .and_then(|count| found(elf, dynamic.value(DT_SYMTAB)?, u64::from(count).checked_mul(record)?));
+        .and_then(|count| table_at(elf, dynamic.value(DT_SYMTAB)?, u64::from(count).checked_mul(record)?));
     let strings = dynamic.table(elf, DT_STRTAB, DT_STRSZ);
     let (Some(symbols), Some(strings)) = (symbols, strings) else { return };
     let link = elf.put_section(".dynstr", strings, 0);
@@ -134,7 +134,7 @@ pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
 }
 
 /// The table at an address, if the file has all of it.
-fn found(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
+fn table_at(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
     let SegmentPlace { offset, remaining } = elf.place_of(address)?;
     (1..=remaining).contains(&size).then_some(TableSection { address, offset, size })
 }
@@ -159,7 +159,7 @@ impl Dynamic {
     }
 
     fn table(&self, elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
-        found(elf, self.value(address)?, self.value(size)?)
+        table_at(elf, self.value(address)?, self.value(size)?)
     }
 
     /// Number of symbols, which only their hash table gives.

@@ -114,7 +114,7 @@ impl InlineExpansion {
             self.ends.push(*same + frames.len());
         }
         if self.mount.is_none()
-            && let Some(at) = vthread::mark(frames)
+            && let Some(at) = vthread::insert_marker(frames)
         {
             self.mount = Some(*same + at);
             self.ends[first..].iter_mut().filter(|end| **end > *same + at).for_each(|end| *end += 1);

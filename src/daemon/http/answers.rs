@@ -136,7 +136,7 @@ pub(super) async fn profile(
 }
 
 fn of_query(state: &DaemonState, query: &Query) -> Result<ProfileRequest, String> {
-    Ok(ProfileRequest { samples: query.wanted()?, format: query.format()?, window_ms: state.window_ms() })
+    Ok(ProfileRequest { samples: query.sample_query()?, format: query.format()?, window_ms: state.window_ms() })
 }
 
 /// Makes a profile. The work goes on when the client hangs up, so the permit stays with it until its end.
@@ -223,7 +223,7 @@ mod tests {
             let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
             let query = Query::parse(None, &[]).unwrap();
             let wanted = ProfileRequest {
-                samples: query.wanted().unwrap(),
+                samples: query.sample_query().unwrap(),
                 format: query.format().unwrap(),
                 window_ms: 1000,
             };

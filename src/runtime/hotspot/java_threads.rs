@@ -111,7 +111,7 @@ impl JavaThreadNames {
             let name = name.map(|name| shown(&name, self.raw));
             let thread = ThreadKey::of(stack);
             let Some(known) = self.known.get_mut(&thread) else { continue };
-            known.take(name);
+            known.update(name);
             match known.name.as_ref().filter(|_| !known.varies) {
                 Some(name) => world.thread_names.set(thread, Arc::clone(name)),
                 None => world.thread_names.remove(&thread),
@@ -127,7 +127,7 @@ pub(super) fn shown(name: &str, raw: bool) -> Arc<str> {
 }
 
 impl ThreadNameState {
-    fn take(&mut self, name: Option<Arc<str>>) {
+    fn update(&mut self, name: Option<Arc<str>>) {
         match (name, &self.name) {
             (None, None) => self.misses = self.misses.saturating_add(1),
             // The thread exited, or could not be read this time.

@@ -155,7 +155,7 @@ impl HotSpotJvms {
         });
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
         if matches!(self.target, Target::Groups(_)) {
-            found.retain(|jvm| world.groups.hold(jvm.process.tgid));
+            found.retain(|jvm| world.groups.contain(jvm.process.tgid));
         }
         log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
