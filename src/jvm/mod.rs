@@ -13,6 +13,7 @@ mod discover;
 mod exported;
 mod generated;
 pub mod helper;
+mod helper_call;
 mod ids;
 mod inspection;
 mod listen;

@@ -25,6 +25,7 @@ pub mod strings;
 pub mod stripped;
 pub mod tables;
 pub mod trie;
+pub mod unknown;
 pub mod view;
 pub mod wait_report;
 

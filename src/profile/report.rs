@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
 use super::pauses::PauseTotals;
-use super::tables::UnknownFrames;
+use super::unknown::UnknownFrames;
 use super::wait_report::WaitReport;
 use crate::limits::LimitRow;
 use crate::sample::{Event, ThreadContext};

@@ -1,11 +1,9 @@
-//! Flat tables of a profile: functions, lines, processes and unknown frames.
+//! Flat tables of a profile: functions and processes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
 
 use super::frame::UnknownReason;
 use super::frames::FrameId;
@@ -13,6 +11,7 @@ use super::kind::{Kind, Origin};
 use super::samples::NodeSamples;
 use super::strings::StrId;
 use super::trie::NodeId;
+use super::unknown::of_kernel;
 use super::view::ProfileView;
 
 /// A function; its compiled, inlined and interpreted forms are one.
@@ -47,46 +46,6 @@ pub struct ProcessRow {
     pub pids: Vec<u32>,
     /// Samples of these processes.
     pub samples: u64,
-}
-
-/// Frames without a name for the same reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnknownRow {
-    /// Why they have no name.
-    pub why: UnknownReason,
-    /// Such frames, each counted as often as it was sampled.
-    pub frames: u64,
-    /// Samples whose leaf is such a frame.
-    pub leaves: u64,
-}
-
-/// Unknown parts of a profile's stacks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnknownFrames {
-    /// User frames, each counted as often as it was sampled.
-    pub user_frames: u64,
-    /// The reasons that occur, the most frequent first.
-    pub rows: Vec<UnknownRow>,
-    /// Samples whose stack is cut on the side of the root.
-    pub truncated: u64,
-}
-
-impl UnknownFrames {
-    /// User frames without a name, each counted as often as it was sampled.
-    #[must_use]
-    pub fn user(&self) -> u64 {
-        self.rows.iter().filter(|r| !of_kernel(r.why)).map(|r| r.frames).sum()
-    }
-
-    /// Samples whose leaf has no name.
-    #[must_use]
-    pub fn leaves(&self) -> u64 {
-        self.rows.iter().map(|r| r.leaves).sum()
-    }
-}
-
-fn of_kernel(why: UnknownReason) -> bool {
-    matches!(why, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
 }
 
 /// Kinds of one family with equal names are one function. C++ and native are one family, because only the look of a
@@ -261,36 +220,6 @@ impl ProfileView<'_> {
         rows.sort_by_key(|r| Reverse(r.samples));
         rows
     }
-
-    /// Counts unknown and truncated frames, by reason.
-    #[must_use]
-    pub fn unknown(&self) -> UnknownFrames {
-        let frames = self.frames();
-        let mut found = UnknownFrames::default();
-        let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
-            let mut cut = false;
-            for (up, node) in self.code_up(leaf).enumerate() {
-                let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
-                let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
-                    && !symbol.unknown.is_some_and(of_kernel);
-                found.user_frames += if user { count } else { 0 };
-                cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";
-                let Some(why) = symbol.unknown else { continue };
-                by_frame.add(why, count);
-                if up == 0 {
-                    by_leaf.add(why, count);
-                }
-            }
-            found.truncated += if cut { count } else { 0 };
-        }
-        found.rows = by_frame
-            .all()
-            .map(|(why, frames)| UnknownRow { why, frames, leaves: by_leaf.of(&why) })
-            .collect();
-        found.rows.sort_by_key(|r| (Reverse(r.frames), r.why));
-        found
-    }
 }
 
 pub(super) struct Sums<K>(HashMap<K, u64>);
@@ -306,7 +235,7 @@ impl<K: Eq + Hash> Sums<K> {
         *self.0.entry(key).or_default() += n;
     }
 
-    fn of(&self, key: &K) -> u64 {
+    pub(super) fn of(&self, key: &K) -> u64 {
         self.0.get(key).copied().unwrap_or(0)
     }
 
@@ -319,7 +248,7 @@ impl<K: Eq + Hash> Sums<K> {
 mod tests {
     use std::sync::Arc;
 
-    use crate::profile::{Frame, Kind, Labels, Module, Profile, UnknownReason};
+    use crate::profile::{Frame, Kind, Labels, Profile, UnknownReason};
     use crate::sample::Event;
 
     fn named(kind: Kind, name: &str) -> Arc<Frame> {
@@ -409,30 +338,5 @@ mod tests {
             .map(|r| (r.name.to_string(), r.pids, r.samples))
             .collect();
         assert_eq!(shown, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
-    }
-
-    #[test]
-    fn unknown_frames_by_reason() {
-        let mut p = Profile::new();
-        let module = Arc::new(Module::at("/usr/lib/libx.so"));
-        let gone = Arc::new(Frame::unknown(UnknownReason::CodeMoved, None, 1));
-        let bare =
-            |address| Arc::new(Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(&module)), address));
-        let hidden = Arc::new(Frame::unknown(UnknownReason::KernelHidden, None, 9));
-        let process = named(Kind::Process, "x");
-        let labels = Labels::default();
-        p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
-        p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
-        let u = p.of_event(Event::Cpu).unknown();
-        let shown: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
-        assert_eq!(
-            shown,
-            [
-                (UnknownReason::NoSymbol, 7, 0),
-                (UnknownReason::KernelHidden, 3, 3),
-                (UnknownReason::CodeMoved, 2, 2)
-            ]
-        );
-        assert_eq!((u.user_frames, u.user(), u.leaves(), u.truncated), (9, 9, 5, 3));
     }
 }

@@ -137,8 +137,8 @@ impl RunServer {
 fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut messages: Receiver<PageMessage>) {
     runtime.block_on(async {
         tokio::spawn(serve(listener, Arc::clone(site)));
-        while let Some(messages) = messages.recv().await {
-            match messages {
+        while let Some(message) = messages.recv().await {
+            match message {
                 PageMessage::Fresh(profile) => site.add(&profile),
                 PageMessage::End(document) => site.end(&document),
             }

@@ -10,7 +10,7 @@ use super::name_queue::{NameQueue, QueuedStack};
 use super::new_samples::NewSamples;
 use super::object_frame;
 use super::part::{FinishedPart, PartEnding, RunPart};
-use super::sampler::WindowBatch;
+use super::batch::WindowBatch;
 use super::tally::EventTally;
 use super::wakers::Wakers;
 use super::{long_waits, probe_frames};

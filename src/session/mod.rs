@@ -1,6 +1,7 @@
 //! A session: the order of its steps, its main loop and its signals. The algorithms are in the parts.
 
 mod aggregator;
+mod batch;
 mod cost;
 mod functions;
 mod idle;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::sampler::Totals;
+use super::batch::SessionTotals;
 use super::tally::Tally;
 use crate::profile::kind::Origin;
 use crate::profile::pauses::{JvmPauses, PauseMark};
@@ -41,14 +41,14 @@ pub(super) struct RunPart {
 pub(super) struct PartEnding {
     /// The last window.
     pub(super) window: u64,
-    pub(super) totals: Totals,
+    pub(super) totals: SessionTotals,
 }
 
 /// A part whose stacks all have their names.
 pub(super) struct FinishedPart {
     pub(super) part: RunPart,
     /// The totals at the end of the part.
-    pub(super) totals: Totals,
+    pub(super) totals: SessionTotals,
 }
 
 impl RunPart {

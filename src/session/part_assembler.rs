@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, ResourceUse};
 use super::part::RunPart;
-use super::sampler::{EventTotals, Totals};
+use super::batch::{EventTotals, SessionTotals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;
 use crate::plan::{Settings, Target};
@@ -59,7 +59,7 @@ impl PartAssembler {
     pub(super) fn part(
         &mut self,
         part: RunPart,
-        totals: &Totals,
+        totals: &SessionTotals,
         reported: PartReport,
         children: &ChildStats,
         settings: &Settings,
@@ -193,7 +193,7 @@ fn stopped_in(tally: &EventTally) -> Vec<StopRow> {
     rows
 }
 
-fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> {
+fn warnings(profile: &Profile, totals: &SessionTotals, symbols: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
         warnings.push(error);

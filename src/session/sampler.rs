@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use super::batch::{EventTotals, SessionTotals, WindowBatch};
 use crate::capture::online::Online;
 use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
 use crate::capture::{
-    AllocationProbes, Capture, CgroupMap, CgroupMember, ContextMap, ExpectedSamples, IdleAddressMap,
-    RunStats, UnwindMemory, Window,
+    AllocationProbes, Capture, CgroupMap, CgroupMember, ContextMap, IdleAddressMap, UnwindMemory, Window,
 };
 use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::process::throttling::MachineTime;
 use crate::sample::unit::Unit;
-use crate::sample::{Event, EventPeriod, MonoNs};
+use crate::sample::{EventPeriod, MonoNs};
 use crate::targets::processes::{FilterChange, Targets};
 
 /// The length of a window.
@@ -41,57 +41,6 @@ pub(super) enum SamplerMessage {
     /// Process events within a window that is not over.
     Events(Vec<ProcessEvent>),
     Window(Box<WindowBatch>),
-}
-
-pub(super) struct WindowBatch {
-    pub(super) window: Window,
-    /// Process events up to the window's end that were not sent before, in time order.
-    pub(super) events: Vec<ProcessEvent>,
-    pub(super) end: MonoNs,
-    /// Totals until now, if the window is the last of a part.
-    pub(super) totals: Option<Totals>,
-    /// Run time of the BPF program until now.
-    pub(super) program: Option<RunStats>,
-}
-
-/// Totals since the start of sampling.
-#[derive(Clone, Debug)]
-pub(super) struct Totals {
-    pub(super) events: Vec<EventTotals>,
-    pub(super) program: Option<RunStats>,
-    /// When the part ended, by the monotonic clock, which cannot be set.
-    pub(super) ended: Instant,
-    /// The same moment by the wall clock.
-    pub(super) ended_at: jiff::Timestamp,
-    /// The CPU time of the machine at that moment.
-    pub(super) machine: MachineTime,
-    /// From the first tick to the end.
-    pub(super) duration: Duration,
-    /// Side-band events that the kernel dropped because a ring was full.
-    pub(super) lost_events: u64,
-    /// Kernel memory of the maps, bytes.
-    pub(super) map_bytes: u64,
-    /// Capacity of the count map of a window, in distinct stacks.
-    pub(super) room_for_stacks: u32,
-    /// The highest number of CPUs that were sampled at the same time.
-    pub(super) cpus: usize,
-}
-
-/// Totals of an event since the start of sampling.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EventTotals {
-    pub(super) event: Event,
-    /// The event's own count of the samples that there should have been.
-    pub(super) elapsed: ExpectedSamples,
-    /// What one sample stands for in the part that ends here, in the event's unit.
-    pub(super) period: u64,
-}
-
-impl Totals {
-    /// Nanoseconds that a sample stands for, or `None` if the session does not sample time.
-    pub(super) fn clock_ns(&self) -> Option<u64> {
-        self.events.iter().find(|of| of.event.unit() == Unit::Nanoseconds).map(|of| of.period)
-    }
 }
 
 pub(super) struct Sampler {
@@ -347,7 +296,7 @@ impl Run {
     }
 
     /// Returns false if the receiver is gone.
-    fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &WindowSender) -> bool {
+    fn send_window(&mut self, window: Window, totals: Option<SessionTotals>, sink: &WindowSender) -> bool {
         self.take_events();
         let program = self.capture.run_stats();
         let events = std::mem::take(&mut self.events);
@@ -370,14 +319,14 @@ impl Run {
         Ok(())
     }
 
-    fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
+    fn totals(&self, begin: Instant) -> anyhow::Result<SessionTotals> {
         // Before the events' counts: this read takes milliseconds on large hosts, in which samples go on.
         let machine = MachineTime::now();
         let counted = self.sampled.iter().zip(self.capture.elapsed()?);
         let events =
             counted.map(|(&EventPeriod { event, period }, elapsed)| EventTotals { event, elapsed, period }).collect();
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
-        Ok(Totals {
+        Ok(SessionTotals {
             events,
             ended,
             ended_at,

@@ -10,7 +10,7 @@ use super::cost::SteadyMeter;
 use super::part::FinishedPart;
 use super::part_assembler::PartAssembler;
 use super::progress::Progress;
-use super::sampler::WindowBatch;
+use super::batch::WindowBatch;
 use super::targets_stage::TargetsStage;
 use crate::allocators;
 use crate::capture::{AllocationProbes, ContextMap, UnwindMemory};

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::ops::Range;
 
 use super::message::{
-    AnswerMark, Changed, FunctionLabel, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, Name,
-    NameAnswersBuilder, WorkerResponse,
+    Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse,
 };
+use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
 use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
@@ -127,10 +127,7 @@ impl JavaSource for JavaLog {
 
 /// The ranges of changed code, as they are reported.
 pub(super) fn changed(ranges: Vec<Range<u64>>) -> Changed {
-    if ranges.len() > MAX_RANGES {
-        return Changed::Everywhere;
-    }
-    Changed::Ranges(ranges.into_iter().map(|range| (range.start, range.end)).collect())
+    if ranges.len() > MAX_RANGES { Changed::Everywhere } else { Changed::Ranges(ranges) }
 }
 
 pub(super) fn name(frame: &JavaFrame, names: &mut NameAnswersBuilder) -> Name {

@@ -3,10 +3,8 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{
-    AnswerMark, JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, NameAnswersBuilder,
-    WorkerResponse,
-};
+use super::message::{JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, WorkerResponse};
+use super::name_answers::{AnswerMark, NameAnswersBuilder};
 use crate::jvm::vm::{AddressQuery, ClassQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
 use crate::sample::MonoNs;

@@ -22,10 +22,10 @@ use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, Jv
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::{JavaFrames, SampledAddress, TimedResult};
 use super::message::{
-    AnswerMark, Changed, JavaMethodAt, JavaPc, LogStats, NameAnswers, WorkerObject, WorkerRequest,
-    WorkerResponse,
+    Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::method_cache::{MethodAt, MethodCache};
+use super::name_answers::{AnswerMark, NameAnswers};
 use crate::process::patience::Tenant;
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};

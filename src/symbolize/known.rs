@@ -246,7 +246,7 @@ mod tests {
         assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
         assert!(!holds(&mut known, &changes, SampledAddress { pc: 0x10_0000, leaf: true }, 50));
         // The call that returns to 0x20_0000 is the last instruction of this code.
-        changes.note(&Changed::Ranges(vec![(0x1f_ff00, 0x20_0000)]));
+        changes.note(&Changed::Ranges(vec![0x1f_ff00..0x20_0000]));
         assert!(holds(&mut known, &changes, seen(0x10_0000), 60));
         assert!(!holds(&mut known, &changes, seen(0x20_0000), 60));
         insert(&mut known, &changes, seen(0x20_0000), 60);

@@ -12,9 +12,9 @@ use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
 use super::memory;
 use super::message::{
-    DebugKind, FileFacts, FunctionLabel, JitPc, MAX_MESSAGE, Name, NameAnswersBuilder, TableBytes,
-    WorkerObject, WorkerRequest, WorkerResponse,
+    DebugKind, FileFacts, JitPc, MAX_MESSAGE, TableBytes, WorkerObject, WorkerRequest, WorkerResponse,
 };
+use super::name_answers::{FunctionLabel, Name, NameAnswersBuilder};
 use super::native::Native;
 use super::outside_memory::unwind_threads;
 use super::perfmap::PerfMap;
