@@ -1,4 +1,4 @@
-//! The code of a JVM at an address, asked now about a moment ago.
+//! The code of a JVM at an address. The JVM's memory is read after the sample.
 //!
 //! The JVM does not report when code comes and goes. So [`VmCode::check`] reads known blobs again in each window in
 //! which the JVM ran, and every few seconds. A blob that is the same before and after a sample was there at the sample.

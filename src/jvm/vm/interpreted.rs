@@ -1,4 +1,4 @@
-//! Interpreter frames: methods by their `Method*`, asked now about a moment ago.
+//! Interpreter frames: methods by their `Method*`. The JVM's memory is read after the sample.
 //!
 //! A `Method*` does not move. HotSpot frees a method with its class, or when the class is redefined and no thread runs
 //! the old method any more. Another method may get the same address: in a program that loads and unloads classes of one

@@ -68,7 +68,7 @@ pub(super) struct FrameOffsets {
     pub(super) size: u64,
     /// In a `CodeBlob`: the code offset from which on the frame is complete.
     pub(super) complete: u64,
-    /// That offset has two bytes, not four.
+    /// The field `complete` has two bytes, not four.
     pub(super) complete_is_short: bool,
     /// Address of the pointer to the interpreter's `StubQueue`.
     pub(super) interpreter: u64,
@@ -76,7 +76,7 @@ pub(super) struct FrameOffsets {
     pub(super) interpreter_code: u64,
     /// In a `StubQueue`: the length of the code.
     pub(super) interpreter_length: u64,
-    /// An interpreter frame has the class's mirror.
+    /// An interpreter frame has a word for the mirror of the method's class, so its bytecode pointer is one word lower.
     pub(super) has_mirror: bool,
 }
 
