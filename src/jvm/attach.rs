@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use jvm_symbols_log::log_file::write_lease;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
+use super::attach_options::AttachOptions;
 use super::code;
 use super::discover::Jvm;
 use super::helper_call::call_helper;
@@ -18,7 +17,6 @@ use super::inspection::Inspection;
 use super::message::{AttachOrder, HelperReply, HelperTask};
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
-use crate::process::child::is_readable;
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
@@ -26,42 +24,6 @@ use crate::unwind::HotSpot;
 const INSPECTING: Duration = Duration::from_secs(2);
 /// How long reading the tables of a JVM that started during the run may take: with little CPU they are complete late.
 const DESCRIBING: Duration = Duration::from_secs(5);
-
-/// How [`attach`], [`describe`] and [`open`] work on a JVM: time limits, helper, lease, size of the log.
-#[derive(Clone, Debug)]
-pub struct AttachOptions {
-    /// Deadline of the whole attach, replay included.
-    pub timeout: Duration,
-    /// Attach even to builds that may crash.
-    pub force: bool,
-    /// This program, to be run as the helper.
-    pub binary: PathBuf,
-    /// How long the agent writes without [`Attached::renew_lease`].
-    pub lease: Duration,
-    /// Most bytes of log that lie unread in the JVM's memory.
-    pub log_cap: u64,
-    /// Becomes readable when the result is no longer wanted.
-    pub interrupt: Option<Arc<OwnedFd>>,
-}
-
-impl AttachOptions {
-    /// Ten seconds, a lease of 15 seconds, 32 MiB, no interrupt.
-    #[must_use]
-    pub fn new(binary: PathBuf) -> AttachOptions {
-        AttachOptions {
-            timeout: Duration::from_secs(10),
-            force: false,
-            binary,
-            lease: Duration::from_secs(15),
-            log_cap: 32 << 20,
-            interrupt: None,
-        }
-    }
-
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.interrupt.as_ref().is_some_and(|interrupt| is_readable(interrupt, Duration::ZERO))
-    }
-}
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
 
-use super::attach::AttachOptions;
+use super::attach_options::AttachOptions;
 use super::discover::Jvm;
 use super::helper;
 use super::message::{HelperReply, HelperRequest, HelperTask, receive, send};

@@ -11,7 +11,6 @@ use super::kind::{Kind, Origin};
 use super::samples::NodeSamples;
 use super::strings::StrId;
 use super::trie::NodeId;
-use super::unknown::of_kernel;
 use super::view::ProfileView;
 
 /// A function; its compiled, inlined and interpreted forms are one.
@@ -152,7 +151,7 @@ impl ProfileView<'_> {
             match symbol.kind.origin() {
                 Origin::NotCode => {}
                 Origin::Kernel => sides.kernel += count,
-                _ if symbol.unknown.is_some_and(of_kernel) => sides.kernel += count,
+                _ if symbol.unknown.is_some_and(UnknownReason::is_of_kernel) => sides.kernel += count,
                 _ => sides.user += count,
             }
         }

@@ -36,7 +36,7 @@ impl UnknownFrames {
     /// User frames without a name, each counted as often as it was sampled.
     #[must_use]
     pub fn user(&self) -> u64 {
-        self.rows.iter().filter(|r| !of_kernel(r.why)).map(|r| r.frames).sum()
+        self.rows.iter().filter(|r| !r.why.is_of_kernel()).map(|r| r.frames).sum()
     }
 
     /// Samples whose leaf has no name.
@@ -44,11 +44,6 @@ impl UnknownFrames {
     pub fn leaves(&self) -> u64 {
         self.rows.iter().map(|r| r.leaves).sum()
     }
-}
-
-/// Whether frames of the kernel have this reason.
-pub(super) fn of_kernel(why: UnknownReason) -> bool {
-    matches!(why, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
 }
 
 impl ProfileView<'_> {
@@ -63,7 +58,7 @@ impl ProfileView<'_> {
             for (up, node) in self.code_up(leaf).enumerate() {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
                 let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
-                    && !symbol.unknown.is_some_and(of_kernel);
+                    && !symbol.unknown.is_some_and(UnknownReason::is_of_kernel);
                 found.user_frames += if user { count } else { 0 };
                 cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";
                 let Some(why) = symbol.unknown else { continue };

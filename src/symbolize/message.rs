@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
-use super::name_answers::NameAnswers;
+use super::name_answers::{MAX_ANSWERS, NameAnswers};
 use super::thread_local::ThreadLocal;
 use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
@@ -16,7 +16,7 @@ use crate::profile::UnknownReason;
 use crate::sample::{Leaf, StillWaiting};
 
 /// Longest message that either side receives, bytes.
-pub(crate) const MAX_MESSAGE: usize = 32 << 20;
+pub(crate) const MAX_MESSAGE: usize = 4 * MAX_ANSWERS;
 
 /// A request of the broker. Each request has one [`WorkerResponse`].
 #[derive(Debug, Serialize, Deserialize)]

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::MAX_MESSAGE;
 use crate::profile::{Kind, UnknownReason};
 
 /// A remark on an answer.
@@ -64,7 +63,7 @@ pub(crate) struct NameAnswersBuilder {
 }
 
 /// Estimated size at which further answers are left for the next request, bytes.
-const MAX_ANSWER: usize = MAX_MESSAGE / 4;
+pub(super) const MAX_ANSWERS: usize = 8 << 20;
 
 impl NameAnswersBuilder {
     /// The index of `text`, which is added if it is new.
@@ -83,7 +82,7 @@ impl NameAnswersBuilder {
     pub(crate) fn answer(&mut self, answer: Result<Vec<Name>, UnknownReason>) -> bool {
         self.bytes += 2 + answer.as_ref().map_or(0, |names| names.len() * size_of::<Name>());
         self.names.answers.push(answer);
-        self.bytes < MAX_ANSWER
+        self.bytes < MAX_ANSWERS
     }
 
     /// Adds a remark on the next answer.
