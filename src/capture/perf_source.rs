@@ -103,7 +103,7 @@ impl PerfEventSource {
         among(online, self.chosen.as_deref())
     }
 
-    fn begin(&mut self, cpu: u32) -> io::Result<()> {
+    fn start_on(&mut self, cpu: u32) -> io::Result<()> {
         let opened = self.opened(cpu)?;
         perf_event::enable(opened.fd.as_fd())?;
         self.events.insert(cpu, opened);
@@ -163,7 +163,7 @@ impl EventSource for PerfEventSource {
             if self.events.contains_key(&cpu) {
                 continue;
             }
-            match self.begin(cpu) {
+            match self.start_on(cpu) {
                 Ok(()) => self.resume(|resumed| resumed == cpu, now),
                 // The CPU is offline again.
                 Err(error) if perf_event::is_offline(&error) => {}
@@ -187,7 +187,7 @@ impl EventSource for PerfEventSource {
         self.period = period;
         let mut begun = Ok(());
         for cpu in cpus {
-            begun = self.begin(cpu);
+            begun = self.start_on(cpu);
             if let Err(error) = &begun {
                 // `follow_hotplug` tries this CPU again.
                 self.mark_unsampled(cpu, MonoNs::now(), error);

@@ -153,11 +153,11 @@ fn sample(
         _ => Vec::new(),
     };
     stages.begin();
-    if sampler.go(RunLength { duration: settings.duration, part: settings.part }, descendants) {
+    if sampler.start(RunLength { duration: settings.duration, part: settings.part }, descendants) {
         let length = settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"));
         log::info!("sampling: begun, {length}");
         if let Some(launched) = &mut launched {
-            launched.go();
+            launched.release();
         }
     }
     loop {

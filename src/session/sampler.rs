@@ -148,7 +148,7 @@ impl Sampler {
     /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.
     /// Returns false if the events do not run; `finish` returns the error. The side-band reports descendants that start
     /// later.
-    pub(super) fn go(&self, length: RunLength, descendants: Vec<u32>) -> bool {
+    pub(super) fn start(&self, length: RunLength, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
         self.go.send(StartCommand { length, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }

@@ -198,7 +198,7 @@ impl CodeTable {
     }
 
     /// Begins a read of the log.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_read(&mut self) {
         self.looks = 0;
     }
 

@@ -112,7 +112,7 @@ impl CodeTimeline {
             if self.facts.head_missing { Reader::from_offset(header.consumed, limits) } else { start }
         });
         self.facts.header = Some(header);
-        self.owners.begin();
+        self.owners.begin_read();
         let read = reader.read(log, &mut self.owners).map_err(ReadFailure::Io);
         self.facts.counts = reader.counts();
         self.facts.end = reader.end();

@@ -100,7 +100,7 @@ impl Loaders {
     }
 
     /// Starts a new look, without classes in question.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_look(&mut self) {
         self.asked.clear();
     }
 
@@ -327,7 +327,7 @@ mod tests {
         unloads: &mut UnloadHistory,
         classes: &[u64],
     ) -> Vec<Option<MonoNs>> {
-        loaders.begin();
+        loaders.begin_look();
         classes.iter().for_each(|&class| loaders.note_class(&bytes, class, at));
         loaders.renew(&bytes, unloads);
         loaders.watch_new(&bytes, unloads, |loader| loader == STAYS);

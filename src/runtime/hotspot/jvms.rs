@@ -173,7 +173,7 @@ impl HotSpotJvms {
                 && !stop.is_stopped()
                 && let Some(jvm) = waiting.next()
             {
-                self.begin(jvm.process.tgid, Discovery::Found(jvm));
+                self.start_setup(jvm.process.tgid, Discovery::Found(jvm));
             }
             if self.under_way() == 0 {
                 return;
@@ -373,7 +373,7 @@ impl HotSpotJvms {
         while self.under_way() < self.at_once
             && let Some(Queued { tgid, process, mapped }) = self.queue.pop_front()
         {
-            self.begin(tgid, Discovery::Begun(mapped));
+            self.start_setup(tgid, Discovery::Begun(mapped));
             if let Some((entry, process)) = self.entries.get_mut(&tgid).zip(process) {
                 entry.bind(process, symbolizer);
             }
@@ -443,7 +443,7 @@ impl HotSpotJvms {
     }
 
     /// Starts the thread that attaches to a JVM.
-    fn begin(&mut self, tgid: u32, discovery: Discovery) {
+    fn start_setup(&mut self, tgid: u32, discovery: Discovery) {
         let (late, pauses) = (discovery.is_late(), Pauses::new(discovery.is_new()));
         let setup = JvmSetup {
             tgid,
