@@ -153,6 +153,7 @@ impl<M: Memory> HeapWalk<'_, M> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::HeapArrayOffsets;
     use super::super::made::{BASE, CODE, FakeMemory, HEAP, NAMES, layout};
     use super::*;
 
@@ -240,7 +241,8 @@ mod tests {
         memory.word(pointers + 8, BASE + HEAP);
         memory.word(0x380, BASE + array);
         let mut layout = layout();
-        (layout.heaps.address, layout.heaps.array) = (BASE + 0x380, Some((0, 8)));
+        layout.heaps.address = BASE + 0x380;
+        layout.heaps.array = Some(HeapArrayOffsets { length: 0, pointers: 8 });
         assert_eq!(walk(&&memory, &layout).unwrap().blobs.len(), 1);
     }
 }
