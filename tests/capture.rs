@@ -91,7 +91,8 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         capture.take_window(false).unwrap()
     });
     let idle = |window: &Window| {
-        let idle = window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.samples > 20);
+        let idle =
+            window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.samples > 20);
         idle.max_by_key(|one| one.count.samples).map(|one| one.stack.kernel[0])
     };
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");

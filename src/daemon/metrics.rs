@@ -317,7 +317,12 @@ fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: Ku
     );
     let results = [("answered", answered), ("failed", failed)];
     results.iter().for_each(|(result, n)| asked.sample(&[("result", result)], n));
-    out.single("pods_opted_in", "gauge", "Pods of this node that ask for the agent by an annotation.", opted_in);
+    out.single(
+        "pods_opted_in",
+        "gauge",
+        "Pods of this node that ask for the agent by an annotation.",
+        opted_in,
+    );
 }
 
 fn source(names: &NameSource) -> &'static str {

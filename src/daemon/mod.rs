@@ -31,8 +31,8 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::sample::{Event, EventPeriod};
 use crate::sample::unit::Unit;
+use crate::sample::{Event, EventPeriod};
 use crate::serve::{AccessCheck, Address, Listener, serve};
 use crate::session::{self, Control, Node, PermanentRefusals, Settings, Target};
 use http::{DaemonSite, Endpoints, Server};

@@ -112,7 +112,8 @@ pub(super) struct JvmSurvey {
 
 /// Inspects a JVM without attaching.
 pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
-    let (answer, _) = call_helper(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
+    let (answer, _) =
+        call_helper(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
     match answer {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),
         HelperReply { inspection: Some(inspection), foreseen, has_agent_at_start, layout, .. } => {
@@ -211,7 +212,8 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         cap: options.log_cap,
         force: options.force,
     };
-    let (answer, log) = call_helper(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
+    let (answer, log) =
+        call_helper(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
     let HelperReply { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {

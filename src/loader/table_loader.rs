@@ -25,8 +25,8 @@ use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableBudget, TableKey, TableMemory, UnwindRange,
-    TableStore, Usage,
+    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableBudget, TableKey, TableMemory,
+    TableStore, UnwindRange, Usage,
 };
 
 /// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.

@@ -217,8 +217,12 @@ impl Processes {
                 (EarlierMappings::Unread, Unlocated::TooSlow | Unlocated::NoDescriptor) => {
                     EarlierMappings::Postponed(0)
                 }
-                (EarlierMappings::Postponed(times), Unlocated::TooSlow) => EarlierMappings::Postponed(times + 1),
-                (EarlierMappings::Postponed(times), Unlocated::NoDescriptor) => EarlierMappings::Postponed(times),
+                (EarlierMappings::Postponed(times), Unlocated::TooSlow) => {
+                    EarlierMappings::Postponed(times + 1)
+                }
+                (EarlierMappings::Postponed(times), Unlocated::NoDescriptor) => {
+                    EarlierMappings::Postponed(times)
+                }
                 (EarlierMappings::Unread | EarlierMappings::Postponed(_), _) => EarlierMappings::Failed(why),
                 (known, _) => known,
             };

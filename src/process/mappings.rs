@@ -289,6 +289,7 @@ fn consistent(a: &Mapping, b: &Mapping) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::super::event::Inode;
     use super::*;

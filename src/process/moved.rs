@@ -6,6 +6,7 @@
 //! written the file's code over it, page by page. The result is valid until something else is mapped there. A change of
 //! the protection is an event of a new mapping, and causes a new search.
 
+use std::iter;
 use std::ops::Range;
 
 use super::mappings::MappedObject;
@@ -51,11 +52,12 @@ impl Processes {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let line = self.timelines.get(&tgid);
         let index = line.and_then(|line| line.iter().rposition(|program| program.from <= at));
-        let Some(index) = index else { return vec![start..end] };
+        let whole = || iter::once(start..end).collect();
+        let Some(index) = index else { return whole() };
         self.find_moved_between(tgid, index, start, end);
         match self.program(tgid, index) {
             Some(program) => program.maps.unrestored_ranges(start, end, at),
-            None => vec![start..end],
+            None => whole(),
         }
     }
 

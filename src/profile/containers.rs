@@ -59,7 +59,8 @@ mod tests {
         *p.accounts_mut(Event::Cpu) = Accounts { taken: 15, filtered: 1, kept: 13, ..Accounts::default() };
         p.accounts_mut(Event::Cpu).lose("ring full", 1);
         let rows = p.of_event(Event::Cpu).containers();
-        let shown: Vec<_> = rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.samples)).collect();
+        let shown: Vec<_> =
+            rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.samples)).collect();
         assert_eq!(shown, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
         for row in rows {
             let own = p.of_event(Event::Cpu).of_container(row.container.as_deref());

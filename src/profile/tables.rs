@@ -92,7 +92,8 @@ impl ProfileView<'_> {
         let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
         let samples = self.row_samples(rows.len(), row_of);
         for (row, samples) in rows.iter_mut().zip(samples) {
-            (row.itself, row.total, row.inlined) = (samples.itself, samples.total, samples.are_mostly_inlined());
+            (row.itself, row.total, row.inlined) =
+                (samples.itself, samples.total, samples.are_mostly_inlined());
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
@@ -113,7 +114,11 @@ impl ProfileView<'_> {
     }
 
     /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.
-    pub(super) fn row_samples(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<RowSamples> {
+    pub(super) fn row_samples(
+        &self,
+        rows: usize,
+        row_of: impl Fn(FrameId) -> Option<usize>,
+    ) -> Vec<RowSamples> {
         let mut samples = vec![RowSamples::default(); rows];
         // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
         let mut seen = vec![usize::MAX; rows];

@@ -273,7 +273,7 @@ fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
 mod tests {
     use std::sync::Arc;
 
-    use super::{PauseMark, ProfileView, pauses_of_views};
+    use super::{NodeSamples, PauseMark, ProfileView, pauses_of_views};
     use crate::profile::pauses::PauseTotals;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
@@ -283,7 +283,8 @@ mod tests {
         let mut profile = Profile::new();
         let frame = |name: &str| Arc::new(Frame::named(Kind::Native, name));
         let stack = [frame("main"), frame("work"), frame("leaf")];
-        for (pid, process, depth, samples) in [(1, "a", 3, 5), (2, "b", 3, 7), (3, "a", 3, 2), (3, "a", 2, 1)] {
+        for (pid, process, depth, samples) in [(1, "a", 3, 5), (2, "b", 3, 7), (3, "a", 3, 2), (3, "a", 2, 1)]
+        {
             let labels = Labels { pid, process: process.into(), ..Labels::default() };
             profile.add(&labels, &stack[..depth], samples, samples * 10);
         }

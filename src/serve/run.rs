@@ -102,7 +102,8 @@ impl RunServer {
             }
             None => Box::new(fresh),
         };
-        if let Err(TrySendError::Full(PageMessage::Fresh(all))) = self.messages.try_send(PageMessage::Fresh(all))
+        if let Err(TrySendError::Full(PageMessage::Fresh(all))) =
+            self.messages.try_send(PageMessage::Fresh(all))
         {
             self.pending = Some(all);
         }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::WindowBatch;
 use super::idle::IdleDetector;
 use super::name_queue::{NameQueue, QueuedStack};
 use super::new_samples::NewSamples;
 use super::object_frame;
 use super::part::{FinishedPart, PartEnding, RunPart};
-use super::batch::WindowBatch;
 use super::tally::EventTally;
 use super::wakers::Wakers;
 use super::{long_waits, probe_frames};

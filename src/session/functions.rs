@@ -14,9 +14,9 @@ use crate::process::file::Unopened;
 use crate::process::inode_traits::InodeTraits;
 use crate::process::opener;
 use crate::process::root::{OpenRefusal, ProcessRoot};
-use crate::sample::{Event, EventPeriod};
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
+use crate::sample::{Event, EventPeriod};
 use crate::symbolize::{NoProbeSite, ProbeSite, ProbedFile};
 use crate::targets::groups::Groups;
 

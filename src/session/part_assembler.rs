@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use super::batch::{EventTotals, SessionTotals};
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, ResourceUse};
 use super::part::RunPart;
-use super::batch::{EventTotals, SessionTotals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;
 use crate::plan::{Settings, Target};

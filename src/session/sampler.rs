@@ -142,7 +142,14 @@ impl Sampler {
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
-        Ok(Sampler { thread, go, control: control.clone(), messages: Some(messages), eager, ready: Some(given) })
+        Ok(Sampler {
+            thread,
+            go,
+            control: control.clone(),
+            messages: Some(messages),
+            eager,
+            ready: Some(given),
+        })
     }
 
     /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.
@@ -323,8 +330,9 @@ impl Run {
         // Before the events' counts: this read takes milliseconds on large hosts, in which samples go on.
         let machine = MachineTime::now();
         let counted = self.sampled.iter().zip(self.capture.elapsed()?);
-        let events =
-            counted.map(|(&EventPeriod { event, period }, elapsed)| EventTotals { event, elapsed, period }).collect();
+        let events = counted
+            .map(|(&EventPeriod { event, period }, elapsed)| EventTotals { event, elapsed, period })
+            .collect();
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
         Ok(SessionTotals {
             events,

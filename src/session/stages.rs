@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::Outcome;
 use super::aggregator::Aggregator;
+use super::batch::WindowBatch;
 use super::cost::SteadyMeter;
 use super::part::FinishedPart;
 use super::part_assembler::PartAssembler;
 use super::progress::Progress;
-use super::batch::WindowBatch;
 use super::targets_stage::TargetsStage;
 use crate::allocators;
 use crate::capture::{AllocationProbes, ContextMap, UnwindMemory};
@@ -21,8 +21,8 @@ use crate::process::ProcessEvent;
 use crate::profile::Profile;
 use crate::profile::samples::TimeSpan;
 use crate::runtime;
-use crate::sample::{Event, EventPeriod};
 use crate::sample::unit::Unit;
+use crate::sample::{Event, EventPeriod};
 use crate::trace::{ContextPlaces, ProcessContexts};
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 

@@ -4,7 +4,7 @@ use crate::capture::{NoSwitchHook, SwitchHook};
 use crate::failure::Failure;
 use crate::host::KernelRelease;
 use crate::plan::Settings;
-use crate::sample::{Event, EventPeriod};
+use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 
 /// Settings with the events that this host can sample, and a warning that names the event left out.
@@ -62,6 +62,7 @@ fn may_interrupt(events: &[Event], release: Option<KernelRelease>) -> Result<(),
 mod tests {
     use super::*;
     use crate::failure::Exit;
+    use crate::sample::EventPeriod;
 
     #[test]
     fn an_old_kernel_does_not_mix_interrupts_and_probes() {

@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn stacks_are_forgotten_after_some_windows() {
         let (mut wakers, id) = (Wakers::default(), WakerId::new(7).unwrap());
-        wakers.keep(id, 1, vec![Frame::named(Kind::Process, "app")], &[]);
+        wakers.add(id, 1, vec![Frame::named(Kind::Process, "app")], &[]);
         wakers.forget_old(1 + KEPT_WINDOWS);
         assert_eq!(wakers.by_id.len(), 1);
         wakers.forget_old(2 + KEPT_WINDOWS);

@@ -58,6 +58,7 @@ impl CodeChanges {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::*;
 

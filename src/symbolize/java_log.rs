@@ -3,9 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::message::{
-    Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse,
-};
+use super::message::{Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse};
 use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
 use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
 use crate::profile::{Kind, UnknownReason};

@@ -329,7 +329,8 @@ impl JitMaps {
                 map.generation = child.generation();
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
-            let addresses = batch.iter().map(|&TimedAddress { pc, at }| JitPc { pc, earlier: at < map.changed });
+            let addresses =
+                batch.iter().map(|&TimedAddress { pc, at }| JitPc { pc, earlier: at < map.changed });
             let request =
                 WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])

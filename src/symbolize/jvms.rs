@@ -21,9 +21,7 @@ use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::{JavaFrames, SampledAddress, TimedResult};
-use super::message::{
-    Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse,
-};
+use super::message::{Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse};
 use super::method_cache::{MethodAt, MethodCache};
 use super::name_answers::{AnswerMark, NameAnswers};
 use crate::process::patience::Tenant;

@@ -212,6 +212,7 @@ fn key(SampledAddress { pc, leaf }: SampledAddress) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::*;
     use crate::profile::UnknownReason;

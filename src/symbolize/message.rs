@@ -10,9 +10,9 @@ use super::thread_local::ThreadLocal;
 use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
 use crate::outside::OutsideStack;
+use crate::profile::UnknownReason;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::resource::ResourceAttributes;
-use crate::profile::UnknownReason;
 use crate::sample::{Leaf, StillWaiting};
 
 /// Longest message that either side receives, bytes.

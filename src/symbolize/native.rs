@@ -176,7 +176,9 @@ impl Native {
         let SourceCode { function, own, inlined } = code;
         // Linkers leave the DWARF of functions that they removed, at addresses that other functions have now.
         let removed = symbol.as_ref().zip(function.as_ref()).is_some_and(|(symbol, function)| {
-            !function.has_parts() && function.start != symbol.start && !self.same_function(function.start, address)
+            !function.has_parts()
+                && function.start != symbol.start
+                && !self.same_function(function.start, address)
         });
         let (own, inlined) = if removed { Default::default() } else { (own, inlined) };
         let of_dwarf = || function.filter(|function| function.has_parts() || function.covers(address));

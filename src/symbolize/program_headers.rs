@@ -87,7 +87,8 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     let address = parsed.eh_frame_ptr().direct().ok()?;
     let SegmentPlace { offset, remaining } = elf.place_of(address)?;
     let end = Some(header.size).filter(|&size| size <= MAX_HEADER).and_then(|_| end(elf, &parsed, &bases));
-    let stated_size = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=remaining).contains(&size));
+    let stated_size =
+        end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=remaining).contains(&size));
     Some(TableSection { address, offset, size: stated_size.unwrap_or(remaining.min(MAX_ENDLESS)) })
 }
 

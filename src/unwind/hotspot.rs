@@ -167,7 +167,8 @@ impl HotSpot {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut stubs = self.stubs.clone();
         stubs.resize(MAX_STUBS, CodeSpan::default());
-        let around = |a: CodeSpan, b: CodeSpan| CodeSpan { start: a.start.min(b.start), end: a.end.max(b.end) };
+        let around =
+            |a: CodeSpan, b: CodeSpan| CodeSpan { start: a.start.min(b.start), end: a.end.max(b.end) };
         let all = self.heaps.iter().map(|heap| heap.span).reduce(around);
         let spans = [all.unwrap_or_default(), self.interpreter, self.continuation].into_iter().chain(stubs);
         let BlockFields {

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{
-    CodeSpan, HotSpot, PAGE, ProgramLayout, RangeCode, Space, TableBudget, TableMemory, TableStore, UnwindRange,
+    CodeSpan, HotSpot, PAGE, ProgramLayout, RangeCode, Space, TableBudget, TableMemory, TableStore,
+    UnwindRange,
 };
 
 use testkit::{scratch, sources};
@@ -104,7 +105,8 @@ impl Recording {
         let mut args = vec!["thread".to_owned(), pid.to_string(), tid.to_string(), steps.to_string()];
         for heap in &jvm.heaps {
             let length = heap.span.end - heap.span.start;
-            for (start, length) in [(heap.span.start, length), (heap.segment_map, length >> jvm.segment_log2)] {
+            for (start, length) in [(heap.span.start, length), (heap.segment_map, length >> jvm.segment_log2)]
+            {
                 args.extend([start.to_string(), length.to_string()]);
             }
         }

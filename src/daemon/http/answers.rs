@@ -136,7 +136,11 @@ pub(super) async fn profile(
 }
 
 fn of_query(state: &DaemonState, query: &Query) -> Result<ProfileRequest, String> {
-    Ok(ProfileRequest { samples: query.sample_query()?, format: query.format()?, window_ms: state.window_ms() })
+    Ok(ProfileRequest {
+        samples: query.sample_query()?,
+        format: query.format()?,
+        window_ms: state.window_ms(),
+    })
 }
 
 /// Makes a profile. The work goes on when the client hangs up, so the permit stays with it until its end.

@@ -272,7 +272,9 @@ mod tests {
     fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> DeliveryOutcome) -> usize {
         let mut retry = Retry::default();
         for attempts in 0..most {
-            let Some(SpooledRequest { number, body }) = sink.spool.take_oldest().unwrap() else { return attempts };
+            let Some(SpooledRequest { number, body }) = sink.spool.take_oldest().unwrap() else {
+                return attempts;
+            };
             sink.record_result(&mut retry, number, body.len() as u64, outcome(&body));
         }
         most

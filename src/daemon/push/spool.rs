@@ -228,7 +228,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         open(root.path(), 100).append(b"for OTLP");
         let other = Spool::open(root.path(), "pyroscope", 100).unwrap();
-        assert!(other.take().unwrap().is_none());
+        assert!(other.take_oldest().unwrap().is_none());
         assert_eq!(other.stats(), SpoolStats { bytes: 0, dropped: 1 });
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }

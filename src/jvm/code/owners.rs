@@ -140,8 +140,9 @@ impl<'o> FrameReader<'o> {
     /// The frames at `pc` that the owner and all rivals have in common.
     pub(super) fn frames_of(&mut self, held: &OwnerAtTime<'o>, pc: u64) -> Result<CodeFound, CodeMiss> {
         let found = held.owner.frames_at(pc, self.methods, &mut self.last);
-        let common =
-            |found: CodeFound, rival: &&'o CodeOwner| found.common(&rival.frames_at(pc, self.methods, &mut None));
+        let common = |found: CodeFound, rival: &&'o CodeOwner| {
+            found.common(&rival.frames_at(pc, self.methods, &mut None))
+        };
         held.rivals.iter().try_fold(found, common).ok_or(CodeMiss::Moved)
     }
 }

@@ -97,11 +97,8 @@ impl CodeBlob {
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
         let is_method = is_method(&text);
         let identity = BlobIdentity::of(&header, layout, start, is_method)?;
-        let kind = if is_method {
-            BlobKind::Method(identity.compilation.method)
-        } else {
-            BlobKind::Stub(text)
-        };
+        let kind =
+            if is_method { BlobKind::Method(identity.compilation.method) } else { BlobKind::Stub(text) };
         Ok(CodeBlob { start, identity, kind, header })
     }
 

@@ -4,8 +4,8 @@
 //! JDK.
 
 use super::layout::{
-    BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapArrayOffsets, HeapOffsets, LoaderGraphOffsets,
-    MethodOffsets, NmethodOffsets, SpaceOffsets, SystemLoaderLayout, VmLayout,
+    BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapArrayOffsets, HeapOffsets,
+    LoaderGraphOffsets, MethodOffsets, NmethodOffsets, SpaceOffsets, SystemLoaderLayout, VmLayout,
 };
 use super::loaders::ClassLinks;
 use super::locks;
@@ -152,7 +152,9 @@ fn heaps(tables: &FieldTables) -> Result<HeapOffsets, InvalidMemory> {
         Err(InvalidMemory) => (tables.address("CodeCache", "_heap")?, None),
     };
     let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
-    let space = |name| tables.offset("CodeHeap", name).map(|space| SpaceOffsets { start: space + low, end: space + high });
+    let space = |name| {
+        tables.offset("CodeHeap", name).map(|space| SpaceOffsets { start: space + low, end: space + high })
+    };
     let block = tables.offset("HeapBlock", "_header")?;
     let (length, used) =
         (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);

@@ -112,8 +112,7 @@ impl Heap {
         let size = usize::try_from(size).ok().filter(|size| *size <= MAX_HEAP).ok_or(InvalidMemory)?;
         let mut bytes = vec![0; size];
         memory.read_all(address, &mut bytes)?;
-        let space =
-            |at: layout::SpaceOffsets| Ok(word_in(&bytes, at.start)?..word_in(&bytes, at.end)?);
+        let space = |at: layout::SpaceOffsets| Ok(word_in(&bytes, at.start)?..word_in(&bytes, at.end)?);
         // Segments have 64 or 128 bytes; a page at most.
         let segment_log2 = half_in(&bytes, layout.segment_log2)?;
         if !(4..=12).contains(&segment_log2) {

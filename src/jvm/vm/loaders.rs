@@ -246,7 +246,12 @@ impl ClassLinks {
     }
 
     /// The classes before `last`, which was the first.
-    fn new_classes<M: Memory>(&self, memory: &M, loader: u64, last: u64) -> Result<NewClasses, InvalidMemory> {
+    fn new_classes<M: Memory>(
+        &self,
+        memory: &M,
+        loader: u64,
+        last: u64,
+    ) -> Result<NewClasses, InvalidMemory> {
         let first = self.first_of(memory, loader)?;
         let (mut added, mut class) = (Vec::new(), first);
         while class != last {

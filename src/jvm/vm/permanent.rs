@@ -132,8 +132,12 @@ mod tests {
         }
     }
 
-    const GRAPH: LoaderGraphOffsets =
-        LoaderGraphOffsets { head: 8, next: 16, object: 24, system: Some(SystemLoaderLayout { pointer: 32, field: 8 }) };
+    const GRAPH: LoaderGraphOffsets = LoaderGraphOffsets {
+        head: 8,
+        next: 16,
+        object: 24,
+        system: Some(SystemLoaderLayout { pointer: 32, field: 8 }),
+    };
     const LINKS: ClassLinks = ClassLinks { loader: 8, first: 0, next: 16, kind: 24 };
     const OBJECT: u64 = 0x800;
     const SYSTEM: u64 = 0x900;

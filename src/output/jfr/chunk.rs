@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use super::encode::{put_event, put_int, put_null_text, put_number, put_text};
-use super::metadata::JfrType;
 use super::constants::{JfrConstants, NONE};
+use super::encode::{put_event, put_int, put_null_text, put_number, put_text};
 use super::frame_type::FrameType;
+use super::metadata::JfrType;
 
 /// The first bytes of every chunk: `FLR`, and version 2.1.
 const MAGIC: [u8; 8] = [b'F', b'L', b'R', 0, 0, 2, 0, 1];

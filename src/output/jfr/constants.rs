@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::output::name;
+use crate::profile::Labels;
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::kind::Origin;
-use crate::profile::Labels;
 
 /// The id of a constant that does not exist.
 pub(super) const NONE: u64 = 0;

@@ -196,13 +196,13 @@ mod tests {
     #[test]
     fn a_thread_that_is_renamed_behind_what_the_kernel_keeps_has_no_name_of_the_jvm() {
         let mut known = ThreadNameState::default();
-        known.take(None);
+        known.update(None);
         assert_eq!(known.misses, 1);
-        known.take(Some("a".into()));
-        known.take(None);
-        known.take(Some("a".into()));
+        known.update(Some("a".into()));
+        known.update(None);
+        known.update(Some("a".into()));
         assert!(!known.varies && known.name.as_deref() == Some("a") && known.misses == 0);
-        known.take(Some("b".into()));
+        known.update(Some("b".into()));
         assert!(known.varies);
     }
 }
