@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
 
-/// A child that waits for [`Launched::go`] and then executes the command.
+/// A child that waits for [`Launched::release`] and then executes the command.
 pub struct Launched {
     child: Child,
     command: String,
