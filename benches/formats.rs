@@ -52,7 +52,7 @@ fn main() {
     });
     let kept = profile.of_event(Event::Cpu).total().count;
     *profile.accounts_mut(Event::Cpu) =
-        Accounts { ticks: kept, kept, period_ns: PERIOD_NS, ..Accounts::default() };
+        Accounts { taken: kept, kept, period_ns: PERIOD_NS, ..Accounts::default() };
     println!(
         "             {} distinct stacks, {} nodes, {} frames",
         profile.samples().len(),

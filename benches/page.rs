@@ -52,7 +52,7 @@ impl Builder {
     fn finished(mut self) -> Profile {
         let kept = self.profile.of_event(Event::Cpu).total().count;
         let accounts = self.profile.accounts_mut(Event::Cpu);
-        (accounts.ticks, accounts.kept, accounts.period_ns) = (kept, kept, PERIOD_NS);
+        (accounts.taken, accounts.kept, accounts.period_ns) = (kept, kept, PERIOD_NS);
         self.profile
     }
 }

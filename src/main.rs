@@ -207,7 +207,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
         server.iter_mut().for_each(|server| server.add(std::mem::take(&mut fresh)));
     };
     let fresh = config.serve.is_some().then_some(&mut add as &mut dyn FnMut(Profile));
-    let (mut outcome, sampled) =
+    let session::SampledRun { mut outcome, end } =
         session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
     outcome.filter(&config.include, &config.exclude, &config.waits, config.trace);
     let picture_options =
@@ -226,7 +226,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
         server.drain();
     }
     written?;
-    sampled.map(|()| Exit::Done)
+    end.map(|()| Exit::Done)
 }
 
 /// Shows the page of `top` until the user quits.

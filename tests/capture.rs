@@ -7,7 +7,7 @@ use std::time::Duration;
 use jbpf_prof::capture::abi::Counters;
 use jbpf_prof::capture::window::CaptureOptions;
 use jbpf_prof::capture::{Capture, Filter, Window};
-use jbpf_prof::sample::{CountedStack, Event};
+use jbpf_prof::sample::{CountedStack, Event, EventPeriod};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -22,7 +22,7 @@ fn is_root() -> bool {
 
 fn options(filter: Filter) -> CaptureOptions {
     CaptureOptions {
-        events: vec![(Event::Cpu, 1_001_001)],
+        events: vec![EventPeriod { event: Event::Cpu, period: 1_001_001 }],
         functions: BTreeMap::new(),
         filter: Filter { user: true, kernel: true, include_self: true, ..filter },
         btf: None,
@@ -69,7 +69,7 @@ fn accounts_add_up() {
             w.events[0].counters
         );
         assert_eq!(w.events[0].frameless, 0);
-        assert_eq!(w.events[0].kept, w.stacks.iter().map(|one| one.count.ticks).sum::<u64>());
+        assert_eq!(w.events[0].kept, w.stacks.iter().map(|one| one.count.samples).sum::<u64>());
         ticks += w.events[0].counters.ticks;
     }
     // How many periods become ticks depends on the host; `whole` tests hosts that have time.
@@ -91,8 +91,9 @@ fn where_a_cpu_is_known_to_wait_ticks_have_no_stack() {
         capture.take_window(false).unwrap()
     });
     let idle = |window: &Window| {
-        let idle = window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.ticks > 20);
-        idle.max_by_key(|one| one.count.ticks).map(|one| one.stack.kernel[0])
+        let idle =
+            window.stacks.iter().filter(|one| one.stack.key.process.is_idle() && one.count.samples > 20);
+        idle.max_by_key(|one| one.count.samples).map(|one| one.stack.kernel[0])
     };
     let ip = windows.by_ref().find_map(|window| idle(&window)).expect("a CPU with nothing to do");
     waits.add(ip).unwrap();
@@ -113,7 +114,8 @@ fn nothing_is_counted_after_a_stop() {
         return;
     }
     // All CPUs unwind stacks for much of the time, so most stops come during a run of the BPF program.
-    let often = CaptureOptions { events: vec![(Event::Cpu, 50_000)], ..options(Filter::default()) };
+    let events = vec![EventPeriod { event: Event::Cpu, period: 50_000 }];
+    let often = CaptureOptions { events, ..options(Filter::default()) };
     let mut capture = Capture::prepare(&often).unwrap();
     let mut ticks = 0;
     for cycle in 0..100 {
@@ -177,7 +179,7 @@ fn a_process_filter_lets_only_it_through() {
     for CountedStack { stack, count } in windows.iter().flat_map(|w| &w.stacks) {
         assert_eq!(stack.key.process.tgid, me);
         assert!(!stack.user.is_empty());
-        own += count.ticks;
+        own += count.samples;
     }
     let missed = periods - windows.iter().map(|w| w.events[0].counters.ticks).sum::<u64>();
     assert!(own > 100, "{own} ticks of a process that burned 0.9 s of CPU time at 999 Hz");

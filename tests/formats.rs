@@ -90,8 +90,8 @@ fn profile() -> Profile {
     *p.accounts_mut(Event::Cpu) =
         Accounts { filtered: 4740, kept, missed: 3, period_ns: 10_101_010, ..Accounts::default() };
     p.accounts_mut(Event::Cpu).lose("ring full", 7);
-    p.accounts_mut(Event::Cpu).ticks = 4740 + kept + 7;
-    p.accounts_mut(Event::Cpu).expected = p.accounts(Event::Cpu).ticks + 3;
+    p.accounts_mut(Event::Cpu).taken = 4740 + kept + 7;
+    p.accounts_mut(Event::Cpu).expected = p.accounts(Event::Cpu).taken + 3;
     p.check().unwrap();
     p
 }
@@ -119,9 +119,9 @@ fn jvm_reports() -> Vec<JvmReport> {
         frame_pointers: Some(true),
         undescribed: None,
         compiled_before: Some(0.41),
-        ticks: 1045,
-        java_ticks: 935,
-        rootless_ticks: 2,
+        samples: 1045,
+        java_samples: 935,
+        rootless_samples: 2,
         log_bytes: 5_300_000,
         log_cut: false,
         throttling: Some(ThrottleTotals { times: 12, usec: 340_000 }),
@@ -143,9 +143,9 @@ fn jvm_reports() -> Vec<JvmReport> {
         frame_pointers: Some(false),
         undescribed: Some("layout unknown".into()),
         compiled_before: None,
-        ticks: 0,
-        java_ticks: 0,
-        rootless_ticks: 0,
+        samples: 0,
+        java_samples: 0,
+        rootless_samples: 0,
         log_bytes: 0,
         throttling: None,
         pauses: None,
@@ -162,9 +162,9 @@ fn jvm_reports() -> Vec<JvmReport> {
             hint: "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.".into(),
         }),
         compiled_before: None,
-        ticks: 200,
-        java_ticks: 100,
-        rootless_ticks: 0,
+        samples: 200,
+        java_samples: 100,
+        rootless_samples: 0,
         log_bytes: 0,
         throttling: None,
         pauses: None,
@@ -176,7 +176,7 @@ fn jvm_reports() -> Vec<JvmReport> {
 
 fn run_report(p: &Profile) -> RunReport {
     let (file, why) = ("/lib/ld-musl-x86_64.so.1".into(), "stack not readable".into());
-    let stopped_in = StopRow { file, why, advice: "The stack was swapped out.".into(), ticks: 5 };
+    let stopped_in = StopRow { file, why, advice: "The stack was swapped out.".into(), samples: 5 };
     RunReport {
         target: "all processes".into(),
         command: "jbpf-prof --duration 30 --all".into(),

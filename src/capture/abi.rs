@@ -206,7 +206,7 @@ impl Value {
     #[must_use]
     pub fn to_count(self) -> Count {
         let Value { count, weight, estimate, longest } = self;
-        Count { ticks: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
+        Count { samples: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
     }
 }
 
@@ -260,10 +260,19 @@ fn end(code: u8) -> Option<StopReason> {
     StopReason::ALL.get(usize::from(code)).copied()
 }
 
-/// Parses a record of the ring buffer: the stack, and the parity of the window that counts it. `None` if the bytes are
-/// not a record of this version, which only a BPF program of another build could cause.
+/// A stack from the ring buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrivedStack {
+    /// The stack.
+    pub stack: Stack,
+    /// Parity of the window that counts the stack.
+    pub parity: u32,
+}
+
+/// Parses a record of the ring buffer. `None` if the bytes are not a record of this version, which only a BPF program of
+/// another build could cause.
 #[must_use]
-pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)> {
+pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<ArrivedStack> {
     let (record, words) = SampleRecord::read_from_prefix(bytes).ok()?;
     let (kernel_words, user_words) = (usize::from(record.kernel_words), usize::from(record.user_words));
     if record.version != VERSION || words.len() < 8 * (kernel_words + user_words) {
@@ -295,7 +304,7 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<(Stack, u32)
         object: AllocatedObject::of(record.object_class),
         context: context(record.context, behind)?,
     };
-    Some((stack, record.window))
+    Some(ArrivedStack { stack, parity: record.window })
 }
 
 /// The trace context with this number in `JP_CONTEXTS`; `behind`: the bytes behind the words of the stack.
@@ -428,9 +437,10 @@ mod tests {
             &[0xffff_ffff_8100_0000],
             &[1 << TAG_SHIFT | 0x1000, 0x2000, 4 << TAG_SHIFT | 0x3000],
         );
-        let (stack, window) = parse_record(&bytes, &EventNumbers::default()).expect("a good record");
+        let ArrivedStack { stack, parity } =
+            parse_record(&bytes, &EventNumbers::default()).expect("a good record");
         assert_eq!(
-            (window, stack.at, stack.leaf, stack.end),
+            (parity, stack.at, stack.leaf, stack.end),
             (1, MonoNs(42), Leaf::Syscall, StopReason::Root)
         );
         assert_eq!(stack.comm, b"java");
@@ -448,7 +458,7 @@ mod tests {
         let numbers = EventNumbers::default();
         assert!(parse_record(&bytes, &numbers).is_none(), "the ids are missing");
         bytes.extend(1..=24);
-        let (stack, _) = parse_record(&bytes, &numbers).expect("a good record");
+        let stack = parse_record(&bytes, &numbers).expect("a good record").stack;
         let span = stack.context.span().expect("a span");
         assert_eq!(
             (span.trace.0[0], span.trace.0[15], span.span.0),
@@ -462,8 +472,8 @@ mod tests {
     #[test]
     fn an_interpreted_frame_has_two_words() {
         let words = [1 << TAG_SHIFT | 0x1000, TAG_INTERPRETED << TAG_SHIFT | 0x7f00, 0x7f40, 0x2000];
-        let (stack, _) =
-            parse_record(&record_bytes(&[], &words), &EventNumbers::default()).expect("a good record");
+        let record = parse_record(&record_bytes(&[], &words), &EventNumbers::default());
+        let stack = record.expect("a good record").stack;
         let interpreted = UserWord::Interpreted { method: 0x7f00, bcp: 0x7f40 };
         assert_eq!(stack.user, [UserWord::Leaf(0x1000), interpreted, UserWord::Return(0x2000)]);
     }

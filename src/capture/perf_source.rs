@@ -99,11 +99,11 @@ impl PerfEventSource {
             perf_event::read(opened.fd.as_fd()).map_or(0, |reading| self.expected_by(reading));
     }
 
-    fn wanted(&self, online: &[u32]) -> Vec<u32> {
+    fn chosen_of(&self, online: &[u32]) -> Vec<u32> {
         among(online, self.chosen.as_deref())
     }
 
-    fn begin(&mut self, cpu: u32) -> io::Result<()> {
+    fn start_on(&mut self, cpu: u32) -> io::Result<()> {
         let opened = self.opened(cpu)?;
         perf_event::enable(opened.fd.as_fd())?;
         self.events.insert(cpu, opened);
@@ -159,11 +159,11 @@ impl EventSource for PerfEventSource {
         gone.iter().for_each(|opened| self.close(opened));
         let now = MonoNs::now();
         self.resume(|cpu| !online.contains(&cpu), now);
-        for cpu in self.wanted(online) {
+        for cpu in self.chosen_of(online) {
             if self.events.contains_key(&cpu) {
                 continue;
             }
-            match self.begin(cpu) {
+            match self.start_on(cpu) {
                 Ok(()) => self.resume(|resumed| resumed == cpu, now),
                 // The CPU is offline again.
                 Err(error) if perf_event::is_offline(&error) => {}
@@ -187,7 +187,7 @@ impl EventSource for PerfEventSource {
         self.period = period;
         let mut begun = Ok(());
         for cpu in cpus {
-            begun = self.begin(cpu);
+            begun = self.start_on(cpu);
             if let Err(error) = &begun {
                 // `follow_hotplug` tries this CPU again.
                 self.mark_unsampled(cpu, MonoNs::now(), error);

@@ -13,7 +13,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::abi::{self, Allocated, Counters, Waited};
+use super::abi::{self, Allocated, ArrivedStack, Counters, Waited};
 use super::filter::Filter;
 use super::numbers::EventNumbers;
 use super::perf_source::PerfEventSource;
@@ -22,7 +22,7 @@ use super::program::{BpfProgram, ExpectedLoad};
 use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
-use crate::sample::{CountedStack, Event, MonoNs, Stack, StackKey};
+use crate::sample::{CountedStack, Event, EventPeriod, MonoNs, Stack, StackKey};
 
 /// One window: its stacks with their counts, and the accounts of its samples.
 #[derive(Debug, Default)]
@@ -75,8 +75,8 @@ pub struct Capture {
 /// What [`Capture::prepare`] opens: events, filter, kernel types.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
-    /// The events to sample, each with its period: nanoseconds of CPU time, a number of events, or bytes.
-    pub events: Vec<(Event, u64)>,
+    /// The events to sample.
+    pub events: Vec<EventPeriod>,
     /// Which samples are wanted.
     pub filter: Filter,
     /// Where the functions of events lie: of probes of functions and markers, all places.
@@ -91,26 +91,26 @@ impl Capture {
     /// # Errors
     /// When this host does not allow the capture.
     pub fn prepare(options: &CaptureOptions) -> anyhow::Result<Capture> {
-        ensure!(options.events.iter().all(|(_, period)| *period > 0), "a period of 0");
+        ensure!(options.events.iter().all(|sampled| sampled.period > 0), "a period of 0");
         let cpus = libbpf_rs::num_possible_cpus().context("number of CPUs")? as u64;
-        let events = options.events.iter().map(|(event, _)| *event).collect();
-        let rate = options.events.iter().map(|(event, period)| rate(*event, *period)).sum();
+        let events = options.events.iter().map(|sampled| sampled.event).collect();
+        let rate = options.events.iter().map(|sampled| rate(*sampled)).sum();
         let load = ExpectedLoad { events, rate, cpus };
         let mut program = BpfProgram::load(&options.filter, &load, options.btf.as_ref())?;
         let chosen = &options.filter.cpus;
         let none = Vec::new();
-        let source = |(event, period): &(Event, u64)| -> anyhow::Result<Box<dyn EventSource>> {
+        let source = |&EventPeriod { event, period }: &EventPeriod| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(match (event, event.origin()) {
-                (Event::Wait, _) => Box::new(program.switches(*period, chosen.clone())?),
+                (Event::Wait, _) => Box::new(program.switches(period, chosen.clone())?),
                 (event, _) if event.allocates() => {
-                    Box::new(program.allocations(*event, *period, chosen.clone())?)
+                    Box::new(program.allocations(event, period, chosen.clone())?)
                 }
-                (Event::Rss, _) => Box::new(program.residents(*period, chosen.clone())?),
+                (Event::Rss, _) => Box::new(program.residents(period, chosen.clone())?),
                 (_, Some(EventOrigin::Probe(_))) => {
-                    let functions = options.functions.get(event).unwrap_or(&none);
-                    Box::new(program.probe(*event, *period, functions, chosen.clone())?)
+                    let functions = options.functions.get(&event).unwrap_or(&none);
+                    Box::new(program.probe(event, period, functions, chosen.clone())?)
                 }
-                _ => Box::new(PerfEventSource::open(*event, *period, chosen.clone(), program.fd(*event))?),
+                _ => Box::new(PerfEventSource::open(event, period, chosen.clone(), program.fd(event))?),
             })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
@@ -119,8 +119,8 @@ impl Capture {
         let numbers = program.numbers().clone();
         let mut builder = RingBufferBuilder::new();
         builder.add(program.ring(), move |bytes| {
-            if let Some((stack, window)) = abi::parse_record(bytes, &numbers) {
-                sink.borrow_mut()[(window & 1) as usize].push(stack);
+            if let Some(ArrivedStack { stack, parity }) = abi::parse_record(bytes, &numbers) {
+                sink.borrow_mut()[(parity & 1) as usize].push(stack);
             }
             0
         })?;
@@ -262,7 +262,7 @@ impl Capture {
 
 /// The highest number of samples a second on one CPU, for the sizes of maps. Events other than time have no bound: this
 /// assumes as many as a busy program causes. Samples beyond the room are lost, and the accounts show them.
-fn rate(event: Event, period: u64) -> u64 {
+fn rate(EventPeriod { event, period }: EventPeriod) -> u64 {
     const EVENTS: u64 = 10_000;
     /// Waits that have a sample: at most one for each switch.
     const WAITS: u64 = 4_000;

@@ -21,7 +21,7 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::selection::{NoTarget, Selection};
 use crate::profile::filter::Glob;
 use crate::sample::unit::Unit;
-use crate::sample::{Event, ThreadState, TraceId};
+use crate::sample::{Event, EventPeriod, ThreadState, TraceId};
 use crate::serve::run::ServeConfig;
 use crate::session::{PermanentRefusals, Settings, Target};
 use crate::waits::WaitFilter;
@@ -81,7 +81,7 @@ impl RecordConfig {
     pub(super) fn new(record: &Record) -> Result<RecordConfig, Failure> {
         let mut warnings = Vec::new();
         let sampled = settings(&record.sampled, &record.host, &record.launch, &mut warnings)?;
-        let events: Vec<Event> = sampled.events.iter().map(|(event, _)| *event).collect();
+        let events: Vec<Event> = sampled.events.iter().map(|sampled| sampled.event).collect();
         let outputs = outputs(record)?;
         let picture_options = picture_options(&record.picture)?;
         let needs = |what: fn(&FormatRequirements) -> bool| {
@@ -142,7 +142,7 @@ pub(super) fn settings(
         binary: PathBuf::from(OWN_BINARY),
         children: sampled.children,
         cpus: sampled.cpu.as_deref().map(cpus).transpose()?,
-        events: events.iter().map(|event| (*event, period(*event, sampled, period_ns))).collect(),
+        events: events.iter().map(|event| event_period(*event, sampled, period_ns)).collect(),
         requested_hz,
         part: None,
         duration: sampled.duration.as_deref().map(|d| duration("--duration", d)).transpose()?,
@@ -242,13 +242,13 @@ fn events(sampled: &SampledArgs) -> Result<Vec<Event>, Failure> {
     }
 }
 
-/// What one sample stands for: nanoseconds, a number of occurrences, or bytes.
-fn period(event: Event, sampled: &SampledArgs, period_ns: u64) -> u64 {
-    match event {
+fn event_period(event: Event, sampled: &SampledArgs, period_ns: u64) -> EventPeriod {
+    let period = match event {
         Event::Cpu | Event::Wait => period_ns,
         event if event.allocates() => sampled.alloc_interval.unwrap_or(event.usual_period()),
         _ => sampled.count.unwrap_or(event.usual_period()),
-    }
+    };
+    EventPeriod { event, period }
 }
 
 /// Whether `--count` says how many occurrences, or bytes, of the event have a sample.

@@ -11,7 +11,7 @@ use crate::capture::window::{Capture, CaptureOptions};
 use crate::capture::{Filter, SwitchHook};
 use crate::failure::Exit;
 use crate::host::{self, HostFacts, HostRefusal, capability};
-use crate::sample::Event;
+use crate::sample::{Event, EventPeriod};
 
 /// Duration of the trial, and its period: a few hundred ticks.
 const TRIAL: Duration = Duration::from_millis(300);
@@ -34,7 +34,7 @@ pub struct Trial {
 pub fn trial() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
     let mut capture = Capture::prepare(&CaptureOptions {
-        events: vec![(Event::Cpu, TRIAL_PERIOD_NS)],
+        events: vec![EventPeriod { event: Event::Cpu, period: TRIAL_PERIOD_NS }],
         functions: BTreeMap::new(),
         filter,
         btf: None,

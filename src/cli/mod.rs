@@ -180,7 +180,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::{Command, Exit, Failure, RecordConfig, ShownTable, parse};
-    use crate::sample::Event;
+    use crate::sample::{Event, EventPeriod};
     use crate::session::Target;
 
     fn ask(line: &str) -> Result<Command, Failure> {
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(main_job.settings.duration.map(|d| d.as_secs()), Some(30));
         let nothing = config("-o - -g");
         assert_eq!((nothing.settings.target, nothing.settings.duration), (Target::All, None));
-        assert_eq!(nothing.settings.events, [(Event::Cpu, 1_000_000_000 / 99)]);
+        assert_eq!(nothing.settings.events, [EventPeriod { event: Event::Cpu, period: 1_000_000_000 / 99 }]);
         assert!(nothing.warnings.is_empty(), "{:?}", nothing.warnings);
     }
 
@@ -330,10 +330,10 @@ mod tests {
     #[test]
     fn rates_that_run_in_step_are_a_warning() {
         let hundred = config("-F 100 -o -");
-        assert_eq!(hundred.settings.events, [(Event::Cpu, 10_000_000)]);
+        assert_eq!(hundred.settings.events, [EventPeriod { event: Event::Cpu, period: 10_000_000 }]);
         assert!(hundred.warnings.iter().any(|w| w.contains("99 does not")), "{:?}", hundred.warnings);
         let absurd = config("-F 4000000000 -o -");
-        assert!(absurd.settings.events[0].1 >= 10_000 && !absurd.warnings.is_empty());
+        assert!(absurd.settings.events[0].period >= 10_000 && !absurd.warnings.is_empty());
     }
 
     #[test]

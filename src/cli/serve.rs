@@ -19,7 +19,7 @@ pub(super) fn config(record: &Record, settings: &Settings) -> Result<Option<Serv
     Ok(Some(ServeConfig {
         address,
         token_file: record.token_file.clone(),
-        events: settings.events.iter().map(|(event, _)| *event).collect(),
+        events: settings.events.iter().map(|sampled| sampled.event).collect(),
         title: record
             .picture
             .title

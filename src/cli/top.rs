@@ -27,7 +27,7 @@ impl TopConfig {
         let settings = Settings { part: Some(1), ..sampled };
         let setup = TopSetup {
             target: target_text(&settings),
-            events: settings.events.iter().map(|(event, _)| *event).collect(),
+            events: settings.events.iter().map(|sampled| sampled.event).collect(),
             window_s: window(&args.window)?,
             has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         };

@@ -218,7 +218,7 @@ mod tests {
             profile.add_in(second, node, labels, Event::Cpu, Weight { count: 10, ..Weight::default() });
         }
         profile.accounts_mut(Event::Cpu).kept = 10 * u64::from(seconds);
-        profile.accounts_mut(Event::Cpu).ticks = 10 * u64::from(seconds);
+        profile.accounts_mut(Event::Cpu).taken = 10 * u64::from(seconds);
         profile
     }
 

@@ -16,8 +16,8 @@ impl Exposition {
         Metric { text: &mut self.text, name }
     }
 
-    /// A metric with one sample.
-    pub(super) fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+    /// Adds a metric with one sample.
+    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.metric(name, kind, help).sample(&[], value);
     }
 
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn metrics_have_their_form() {
         let mut all = Exposition::default();
-        all.one("ticks_total", "counter", "Ticks.", 7);
+        all.single("ticks_total", "counter", "Ticks.", 7);
         let mut lost = all.metric("lost_total", "counter", "Lost.");
         lost.sample(&[("reason", "ring \"full\"\n"), ("a", "\\")], 0.5);
         assert_eq!(

@@ -146,7 +146,7 @@ impl Keeper {
 
     fn judge(&mut self, outcome: &Outcome) {
         let mut metrics = self.state.metrics();
-        metrics.take(outcome);
+        metrics.add_window(outcome);
         let now = self.began.elapsed().as_secs_f64();
         let (cpu, memory) = (metrics.cpu_seconds(), metrics.memory());
         let before = self.budget.hz();

@@ -91,18 +91,18 @@ impl Kubelet {
         let opted_in = &self.config.opted_in;
         let (mut begun_anew, mut fails): (Option<Instant>, bool) = (None, false);
         loop {
-            opted_in.begin();
+            opted_in.begin_poll();
             let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
             let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
             let pods = self.note(pods, fails);
             fails = pods.is_none();
-            let changed = opted_in.end(pods);
+            let changed = opted_in.end_poll(pods);
             if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
                 begun_anew = Some(Instant::now());
                 anew();
             }
             tokio::time::sleep(AT_MOST_EACH).await;
-            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, opted_in.wanted()).await;
+            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, opted_in.wait_for_question()).await;
         }
     }
 

@@ -16,7 +16,7 @@ use crate::session::{self, Outcome, ResourceUse};
 /// Totals since the start of the daemon, and its current state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metrics {
-    ticks: u64,
+    taken: u64,
     filtered: u64,
     kept: u64,
     lost: BTreeMap<String, u64>,
@@ -65,7 +65,7 @@ struct SessionCounters<K> {
 }
 
 impl<K: Ord + Clone> SessionCounters<K> {
-    fn take(&mut self, key: K, now: f64) {
+    fn update(&mut self, key: K, now: f64) {
         let last = self.last.insert(key.clone(), now).unwrap_or(0.0);
         *self.total.entry(key).or_default() += if now >= last { now - last } else { now };
     }
@@ -73,11 +73,11 @@ impl<K: Ord + Clone> SessionCounters<K> {
 
 impl Metrics {
     /// Adds one stored window, whose JVMs replace those of the window before.
-    pub(super) fn take(&mut self, outcome: &Outcome) {
+    pub(super) fn add_window(&mut self, outcome: &Outcome) {
         let Outcome { report, vitals, .. } = outcome;
         let accounts = &report.first.accounts;
         self.windows += 1;
-        self.ticks += accounts.ticks;
+        self.taken += accounts.taken;
         self.filtered += accounts.filtered;
         self.kept += accounts.kept;
         self.missed += accounts.missed;
@@ -102,10 +102,10 @@ impl Metrics {
         }
         for limit in Limit::all() {
             let rows = report.limits.iter().filter(|row| row.limit == limit);
-            self.limits.take(limit.name(), rows.map(|row| row.left_out as f64).sum());
+            self.limits.update(limit.name(), rows.map(|row| row.left_out as f64).sum());
         }
         for (result, n) in &vitals.attached {
-            self.attached.take(result.clone(), *n as f64);
+            self.attached.update(result.clone(), *n as f64);
         }
         self.jvms.clear();
         self.throttled.in_last_window = 0;
@@ -118,10 +118,10 @@ impl Metrics {
             self.throttled.total_usec += usec;
         }
         let Cost { broker_s, worker_s, helpers_s, bpf_s, maps_bytes, .. } = report.cost;
-        self.cpu.take("broker", broker_s);
-        self.cpu.take("workers", worker_s);
-        self.cpu.take("helpers", helpers_s);
-        self.cpu.take("bpf", bpf_s.unwrap_or(0.0));
+        self.cpu.update("broker", broker_s);
+        self.cpu.update("workers", worker_s);
+        self.cpu.update("helpers", helpers_s);
+        self.cpu.update("bpf", bpf_s.unwrap_or(0.0));
         self.maps_bytes = maps_bytes;
         self.vitals = vitals.clone();
     }
@@ -169,18 +169,18 @@ impl Metrics {
         self.java(&mut out);
         self.own(&mut out);
         if let Some(kept) = kept {
-            out.one("windows_kept", "gauge", "Stored windows on disk.", kept.windows);
-            out.one("windows_kept_bytes", "gauge", "Size of the stored windows on disk.", kept.bytes);
+            out.single("windows_kept", "gauge", "Stored windows on disk.", kept.windows);
+            out.single("windows_kept_bytes", "gauge", "Size of the stored windows on disk.", kept.bytes);
             let help = "Stored windows that were removed: too old, too many, or the disk was full.";
-            out.one("windows_removed_total", "counter", help, kept.removed);
+            out.single("windows_removed_total", "counter", help, kept.removed);
             let help = "Stored windows that could not be written.";
-            out.one("windows_lost_total", "counter", help, kept.lost);
+            out.single("windows_lost_total", "counter", help, kept.lost);
         }
-        out.one("live_clients", "gauge", "Live pages that are open.", live.clients);
+        out.single("live_clients", "gauge", "Live pages that are open.", live.clients);
         let help = "Live pages that were refused because too many were open.";
-        out.one("live_refused_total", "counter", help, live.refused);
+        out.single("live_refused_total", "counter", help, live.refused);
         let help = "Live pages that were disconnected because they did not read.";
-        out.one("live_dropped_total", "counter", help, live.slow);
+        out.single("live_dropped_total", "counter", help, live.slow);
         pushes(&mut out, sinks);
         if let Some(polls) = polls {
             kubelet(&mut out, polls);
@@ -189,8 +189,8 @@ impl Metrics {
     }
 
     fn samples(&self, out: &mut Exposition) {
-        let mut counter = |name: &str, help: &str, n: u64| out.one(name, "counter", help, n);
-        counter("ticks_total", "Ticks that the BPF program saw.", self.ticks);
+        let mut counter = |name: &str, help: &str, n: u64| out.single(name, "counter", help, n);
+        counter("ticks_total", "Ticks that the BPF program saw.", self.taken);
         counter("ticks_filtered_total", "Ticks of idle CPUs and of the profiler itself.", self.filtered);
         counter("samples_total", "Ticks that became samples.", self.kept);
         counter("ticks_missed_total", "Missed ticks: ticks that were due and did not come.", self.missed);
@@ -229,11 +229,11 @@ impl Metrics {
         self.jvms.iter().for_each(|(names, n)| jvms.sample(&[("names", names)], n));
         let ThrottledJvms { in_last_window, total_usec } = self.throttled;
         let help = "JVMs that their CPU limit throttled in the last stored window.";
-        out.one("jvms_throttled", "gauge", help, in_last_window);
+        out.single("jvms_throttled", "gauge", help, in_last_window);
         let help = "The time that JVMs were throttled, summed over CPUs.";
-        out.one("jvms_throttled_seconds_total", "counter", help, total_usec as f64 / 1e6);
+        out.single("jvms_throttled_seconds_total", "counter", help, total_usec as f64 / 1e6);
         let help = "The time that all Java threads of JVMs stood still at safepoints.";
-        out.one("jvms_paused_seconds_total", "counter", help, self.paused_usec as f64 / 1e6);
+        out.single("jvms_paused_seconds_total", "counter", help, self.paused_usec as f64 / 1e6);
     }
 
     fn own(&self, out: &mut Exposition) {
@@ -244,7 +244,7 @@ impl Metrics {
         );
         self.cpu.total.iter().for_each(|(part, seconds)| cpu.sample(&[("part", part)], seconds));
         let ResourceUse { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.vitals;
-        let mut gauge = |name: &str, help: &str, n: f64| out.one(name, "gauge", help, n);
+        let mut gauge = |name: &str, help: &str, n: f64| out.single(name, "gauge", help, n);
         gauge(
             "cpu_share",
             "Own CPU time as a share of the host's CPU time: mean of the last minutes, three at most.",
@@ -264,9 +264,9 @@ impl Metrics {
         gauge("unwind_tables_bytes", "Kernel memory of the loaded unwind tables.", tables.bytes as f64);
         gauge("paused", "1 while the kill switch exists.", f64::from(u8::from(self.paused)));
         let help = "Times that the rate was lowered to stay within max-cpu.";
-        out.one("rate_lowered_total", "counter", help, self.lowered);
+        out.single("rate_lowered_total", "counter", help, self.lowered);
         let help = "Times that caches were evicted to stay within max-memory.";
-        out.one("evictions_total", "counter", help, self.evictions);
+        out.single("evictions_total", "counter", help, self.evictions);
     }
 }
 
@@ -317,7 +317,12 @@ fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: Ku
     );
     let results = [("answered", answered), ("failed", failed)];
     results.iter().for_each(|(result, n)| asked.sample(&[("result", result)], n));
-    out.one("pods_opted_in", "gauge", "Pods of this node that ask for the agent by an annotation.", opted_in);
+    out.single(
+        "pods_opted_in",
+        "gauge",
+        "Pods of this node that ask for the agent by an annotation.",
+        opted_in,
+    );
 }
 
 fn source(names: &NameSource) -> &'static str {
@@ -339,7 +344,7 @@ mod tests {
     fn counters_go_on_when_a_session_starts_anew() {
         let mut sum = SessionCounters::default();
         for now in [1.0, 4.0, 0.5, 2.0] {
-            sum.take("a", now);
+            sum.update("a", now);
         }
         assert_eq!(sum.total["a"], 6.0);
     }

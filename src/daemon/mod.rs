@@ -31,8 +31,8 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::sample::Event;
 use crate::sample::unit::Unit;
+use crate::sample::{Event, EventPeriod};
 use crate::serve::{AccessCheck, Address, Listener, serve};
 use crate::session::{self, Control, Node, PermanentRefusals, Settings, Target};
 use http::{DaemonSite, Endpoints, Server};
@@ -337,14 +337,15 @@ impl SessionRunner {
     }
 }
 
-/// The period of an event: the nanoseconds, events or bytes that one sample stands for. Events of the processor, such as
-/// cycles, are frequent, so their usual period is larger than `one_in`.
-fn period(event: Event, config: &DaemonConfig) -> u64 {
-    match event.unit() {
+/// An event with its period. Events of the processor, such as cycles, are frequent, so their usual period is larger than
+/// `one_in`.
+fn event_period(event: Event, config: &DaemonConfig) -> EventPeriod {
+    let period = match event.unit() {
         Unit::Nanoseconds => keeper::period_ns(config.hz),
         Unit::Count => config.one_in.max(event.usual_period()),
         Unit::Bytes => event.usual_period(),
-    }
+    };
+    EventPeriod { event, period }
 }
 
 fn settings(config: &DaemonConfig) -> Settings {
@@ -354,7 +355,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         node: Node::at("/"),
         children: false,
         cpus: None,
-        events: config.events.iter().map(|event| (*event, period(*event, config))).collect(),
+        events: config.events.iter().map(|event| event_period(*event, config)).collect(),
         requested_hz: config.hz,
         part: Some(config.window_s),
         duration: None,

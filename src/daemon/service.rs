@@ -13,7 +13,7 @@ use crate::profile::{Labels, ProfileView};
 const MOST: usize = 128;
 /// The service of all remaining samples.
 const OTHER: &str = "other";
-/// The service of lost ticks, which belong to no process.
+/// The service of lost samples, which belong to no process.
 const OWN: &str = "jbpf-prof";
 
 /// A service with its labels or attributes.
@@ -91,17 +91,17 @@ fn own_name(of: &ContainerLabels) -> Option<&Arc<str>> {
     [&of.container, &of.name].into_iter().find(|name| !name.is_empty())
 }
 
-/// Groups the samples of an event by service, in the order of the services. Lost ticks are a view of their own without
+/// Groups the samples of an event by service, in the order of the services. Lost samples are a view of their own without
 /// samples.
 pub(super) fn split<'p>(
     view: &ProfileView<'p>,
     service: impl Fn(&Labels) -> Service,
 ) -> Vec<(Service, ProfileView<'p>)> {
-    let mut ticks: HashMap<Service, u64> = HashMap::new();
+    let mut samples: HashMap<Service, u64> = HashMap::new();
     for sample in view.samples() {
-        *ticks.entry(service(view.labels(sample.labels))).or_default() += sample.weight.count;
+        *samples.entry(service(view.labels(sample.labels))).or_default() += sample.weight.count;
     }
-    let mut largest: Vec<(Service, u64)> = ticks.into_iter().collect();
+    let mut largest: Vec<(Service, u64)> = samples.into_iter().collect();
     largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     largest.truncate(MOST);
     let kept: HashMap<Service, u64> = largest.into_iter().collect();
@@ -135,7 +135,7 @@ mod tests {
             profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], u64::from(service) + 1, 10);
         }
         let accounts = profile.accounts_mut(Event::Cpu);
-        (accounts.ticks, accounts.kept) = (500_503, 500_500);
+        (accounts.taken, accounts.kept) = (500_503, 500_500);
         accounts.lose("ring full", 3);
         profile.check().unwrap();
         let parts = split(&profile.of_event(Event::Cpu), Service::as_series);

@@ -1,82 +1,29 @@
-//! Attaching, in the profiler's own process: starts a helper for one JVM, gives it a deadline, and cleans up after it.
+//! Attaching, in the profiler's own process: what a helper is asked for, and what its reply means.
 
 use std::fs::File;
 use std::io;
-use std::iter;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use jvm_symbols_log::log_file::write_lease;
-use rustix::net::{Shutdown, shutdown};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
+use super::attach_options::AttachOptions;
 use super::code;
 use super::discover::Jvm;
-use super::helper;
+use super::helper_call::call_helper;
 use super::inspection::Inspection;
-use super::message::{AttachOrder, HelperReply, HelperRequest, HelperTask, receive, send};
+use super::message::{AttachOrder, HelperReply, HelperTask};
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
-use crate::process::channel::Channel;
-use crate::process::child::{ChildProcess, first_readable, is_readable};
 use crate::sample::MonoNs;
 use crate::unwind::HotSpot;
 
-/// A helper keeps its own deadline; it is killed this much later.
-const GRACE: Duration = Duration::from_millis(300);
-/// How long a killed helper may take to exit.
-const PARTING: Duration = Duration::from_secs(1);
-/// How long cleaning up may take: in an interrupted helper, or after a killed helper.
-const CLEANING: Duration = Duration::from_secs(1);
 /// How long reading the tables may take.
 const INSPECTING: Duration = Duration::from_secs(2);
 /// How long reading the tables of a JVM that started during the run may take: with little CPU they are complete late.
 const DESCRIBING: Duration = Duration::from_secs(5);
-
-/// Killed helpers that have not exited, because the kernel blocks them, each with the pid of its JVM.
-static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
-
-/// How [`attach`], [`describe`] and [`open`] work on a JVM: time limits, helper, lease, size of the log.
-#[derive(Clone, Debug)]
-pub struct AttachOptions {
-    /// Deadline of the whole attach, replay included.
-    pub timeout: Duration,
-    /// Attach even to builds that may crash.
-    pub force: bool,
-    /// This program, to be run as the helper.
-    pub binary: PathBuf,
-    /// How long the agent writes without [`Attached::renew_lease`].
-    pub lease: Duration,
-    /// Most bytes of log that lie unread in the JVM's memory.
-    pub log_cap: u64,
-    /// Becomes readable when the result is no longer wanted.
-    pub interrupt: Option<Arc<OwnedFd>>,
-}
-
-impl AttachOptions {
-    /// Ten seconds, a lease of 15 seconds, 32 MiB, no interrupt.
-    #[must_use]
-    pub fn new(binary: PathBuf) -> AttachOptions {
-        AttachOptions {
-            timeout: Duration::from_secs(10),
-            force: false,
-            binary,
-            lease: Duration::from_secs(15),
-            log_cap: 32 << 20,
-            interrupt: None,
-        }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupt.as_ref().is_some_and(|interrupt| is_readable(interrupt, Duration::ZERO))
-    }
-}
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +112,8 @@ pub(super) struct JvmSurvey {
 
 /// Inspects a JVM without attaching.
 pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
-    let (answer, _) = ask(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
+    let (answer, _) =
+        call_helper(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
     match answer {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),
         HelperReply { inspection: Some(inspection), foreseen, has_agent_at_start, layout, .. } => {
@@ -192,7 +140,7 @@ pub struct JvmDescription {
 /// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    match ask(jvm, options, limit, HelperTask::Describe)? {
+    match call_helper(jvm, options, limit, HelperTask::Describe)? {
         (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
         (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(JvmDescription { hotspot, memory: memory.into(), layout })
@@ -233,7 +181,7 @@ impl OpenedMemory {
 /// The [`Refusal`], with the inspection if the tables were read.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<OpenedMemory, AttachFailure> {
     let unread = |refusal| AttachFailure { refusal, inspection: None };
-    let (answer, memory) = ask(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
+    let (answer, memory) = call_helper(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
     match (answer, memory) {
         (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
             Err(AttachFailure { refusal, inspection: inspection.map(Box::new) })
@@ -264,7 +212,8 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         cap: options.log_cap,
         force: options.force,
     };
-    let (answer, log) = ask(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
+    let (answer, log) =
+        call_helper(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
     let HelperReply { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
@@ -287,82 +236,4 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
 /// A helper sends a descriptor of everything it opened: a missing one means that this process had no room.
 fn no_descriptor() -> Refusal {
     Refusal::of_own("a descriptor from the helper", &io::Error::from_raw_os_error(libc::EMFILE))
-}
-
-/// Runs one helper, unless the request is interrupted before that. If a helper was killed or died during an attach,
-/// another helper cleans up after it.
-fn ask(
-    jvm: &Jvm,
-    options: &AttachOptions,
-    limit: Duration,
-    task: HelperTask,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
-    let tgid = jvm.process.tgid;
-    if is_stuck(tgid) {
-        return Err(Refusal::HelperStuck);
-    }
-    if options.is_interrupted() {
-        return Err(Refusal::Interrupted);
-    }
-    let request = HelperRequest {
-        tgid,
-        start_ticks: jvm.start_ticks,
-        mapped: jvm.mapped,
-        base: jvm.base,
-        libjvm: jvm.libjvm.as_os_str().as_bytes().to_vec(),
-        parent: std::process::id(),
-        limit,
-        task,
-    };
-    let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
-        .map_err(|e| Refusal::of_own("starting the helper", &e))?;
-    let answer = send(&child.channel, &request, None)
-        .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
-    part_from(tgid, child);
-    if let (Err(_), HelperTask::Attach(order)) = (&answer, request.task) {
-        let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
-        let _ = ask(jvm, &to_its_end, CLEANING, HelperTask::Clean(order.file_name));
-    }
-    answer
-}
-
-/// Waits for a helper's reply. An interrupted helper is notified by the closed side of the socket and cleans up itself:
-/// it knows which files it made.
-fn await_reply(
-    channel: &Channel<UnixStream>,
-    limit: Duration,
-    options: &AttachOptions,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
-    let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
-    let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
-    match first_readable(&both, limit) {
-        None => return Err(Refusal::TimedOut),
-        Some(0) => {}
-        Some(_) => {
-            let is_closed = shutdown(socket, Shutdown::Write).is_ok();
-            if !is_closed || !is_readable(socket, CLEANING) {
-                return Err(Refusal::Interrupted);
-            }
-        }
-    }
-    // The helper has begun to reply: the remainder is small.
-    receive(channel, Some(Instant::now() + CLEANING)).map_err(|refusal| match refusal {
-        // A service manager that kills all processes of the service at once, including the helper, causes this.
-        Refusal::HelperFailed(_) if options.is_interrupted() => Refusal::Interrupted,
-        refusal => refusal,
-    })
-}
-
-/// Ends a helper that has replied, or whose time is over.
-fn part_from(tgid: u32, child: ChildProcess) {
-    if let Some(child) = child.end(PARTING) {
-        STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
-    }
-}
-
-/// Whether an earlier helper for this process still hangs.
-fn is_stuck(tgid: u32) -> bool {
-    let mut stuck = STUCK.lock().unwrap_or_else(PoisonError::into_inner);
-    stuck.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
-    stuck.iter().any(|(of, _)| *of == tgid)
 }

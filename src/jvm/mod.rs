@@ -6,6 +6,7 @@
 
 mod agent_file;
 mod attach;
+mod attach_options;
 pub mod code;
 mod command_line;
 mod deadline;
@@ -13,6 +14,7 @@ mod discover;
 mod exported;
 mod generated;
 pub mod helper;
+mod helper_call;
 mod ids;
 mod inspection;
 mod listen;
@@ -37,9 +39,9 @@ mod vm_structs;
 
 pub use agent_file::AGENT;
 pub use attach::{
-    AttachFailure, AttachOptions, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe,
-    inspect, open,
+    AttachFailure, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe, inspect, open,
 };
+pub use attach_options::AttachOptions;
 pub use discover::{Jvm, discover, find, is_same_process};
 pub use generated::without_run_number;
 pub use inspection::{Flags, Inspection};

@@ -93,7 +93,7 @@ impl JavaThreads {
         };
         match has_one {
             true => Ok(()),
-            // The ids were read a moment ago.
+            // The process may have ended after its thread ids were read.
             false if target.is_ending() => Err(Refusal::Exited),
             false => Err(Refusal::NoThreads),
         }

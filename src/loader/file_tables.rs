@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
-use crate::unwind::{Code, MAX_BYTES, MAX_PART_BYTES, Range, TableKey, TablePart, TableWindow};
+use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableWindow, UnwindRange};
 
 /// Maximum number of loaded parts of one file: together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
@@ -42,7 +42,7 @@ pub(super) enum TableAt {
 /// A range of a process's code with its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TabledRange {
-    pub(super) range: Range,
+    pub(super) range: UnwindRange,
     pub(super) key: Option<TableKey>,
 }
 
@@ -53,7 +53,7 @@ impl FileTables {
     }
 
     /// A file with one table.
-    pub(super) fn one(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
+    pub(super) fn whole(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
         let parts = vec![LoadedPart { window: part.window, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
@@ -69,7 +69,7 @@ impl FileTables {
     }
 
     /// No further part of the file can be built.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_parts(&mut self) {
         self.more = false;
     }
 
@@ -117,8 +117,8 @@ impl FileTables {
         let mut ranges = Vec::new();
         let mut push = |from: u64, to: u64, key| {
             if from < to {
-                let code = Code::File(offset.wrapping_add(from - start));
-                ranges.push(TabledRange { range: Range { start: from, end: to, code, table: 0 }, key });
+                let code = RangeCode::File(offset.wrapping_add(from - start));
+                ranges.push(TabledRange { range: UnwindRange { start: from, end: to, code, table: 0 }, key });
             }
         };
         let mut from = start;

@@ -2,18 +2,19 @@
 //! samples come first, then ranges with an unwind table.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use crate::limits::{Limit, ReachedLimits};
 use crate::unwind::space::MAX_RANGES;
-use crate::unwind::{Code, Range, TableKey};
+use crate::unwind::{RangeCode, TableKey, UnwindRange};
 
 #[derive(Debug, Default)]
 pub(super) struct RangeLimit(HashMap<u32, OmittedRanges>);
 
 #[derive(Debug, Default)]
 struct OmittedRanges {
-    /// Ranges that are not loaded, sorted: first address, and address after the last.
-    left_out: Vec<(u64, u64)>,
+    /// Ranges that are not loaded, sorted.
+    left_out: Vec<Range<u64>>,
     /// First addresses of ranges that had samples while they were left out.
     ran: BTreeSet<u64>,
 }
@@ -23,7 +24,7 @@ impl RangeLimit {
     pub(super) fn limit_ranges(
         &mut self,
         tgid: u32,
-        ranges: &mut Vec<Range>,
+        ranges: &mut Vec<UnwindRange>,
         tables: &mut Vec<Option<TableKey>>,
     ) {
         let excess = ranges.len().saturating_sub(MAX_RANGES);
@@ -36,13 +37,13 @@ impl RangeLimit {
         process.ran.retain(|start| there.contains(start));
         let worth = |at: &usize| {
             let range = &ranges[*at];
-            let heap = matches!(range.code, Code::Heap(_));
+            let heap = matches!(range.code, RangeCode::Heap(_));
             (heap, process.ran.contains(&range.start), tables[*at].is_some())
         };
         let mut by_worth: Vec<usize> = (0..ranges.len()).collect();
         by_worth.sort_by_key(worth);
         let out: BTreeSet<usize> = by_worth.into_iter().take(excess).collect();
-        process.left_out = out.iter().map(|&at| (ranges[at].start, ranges[at].end)).collect();
+        process.left_out = out.iter().map(|&at| ranges[at].start..ranges[at].end).collect();
         let mut at = 0..;
         ranges.retain(|_| at.next().is_none_or(|at| !out.contains(&at)));
         let mut at = 0..;
@@ -54,9 +55,9 @@ impl RangeLimit {
         let Some(OmittedRanges { left_out, ran }) = self.0.get_mut(&tgid) else { return false };
         let mut missed = false;
         for pc in stack {
-            let at = left_out.partition_point(|(_, end)| *end <= pc);
-            if let Some((start, _)) = left_out.get(at).filter(|(start, _)| *start <= pc) {
-                missed |= ran.insert(*start);
+            let at = left_out.partition_point(|range| range.end <= pc);
+            if let Some(range) = left_out.get(at).filter(|range| range.contains(&pc)) {
+                missed |= ran.insert(range.start);
             }
         }
         missed
@@ -78,14 +79,14 @@ impl RangeLimit {
 mod tests {
     use super::*;
 
-    fn range(at: u64, code: Code) -> Range {
-        Range { start: at * 0x1000, end: (at + 1) * 0x1000, code, table: 0 }
+    fn range(at: u64, code: RangeCode) -> UnwindRange {
+        UnwindRange { start: at * 0x1000, end: (at + 1) * 0x1000, code, table: 0 }
     }
 
     /// `count` ranges of files without tables, then a code heap.
-    fn many(count: u64) -> (Vec<Range>, Vec<Option<TableKey>>) {
-        let files = (0..count).map(|at| range(at, Code::File(0)));
-        let ranges: Vec<Range> = files.chain([range(count, Code::Heap(0))]).collect();
+    fn many(count: u64) -> (Vec<UnwindRange>, Vec<Option<TableKey>>) {
+        let files = (0..count).map(|at| range(at, RangeCode::File(0)));
+        let ranges: Vec<UnwindRange> = files.chain([range(count, RangeCode::Heap(0))]).collect();
         let tables = vec![None; ranges.len()];
         (ranges, tables)
     }
@@ -107,11 +108,11 @@ mod tests {
             crowded.limit_ranges(7, &mut ranges, &mut tables);
             assert_eq!((ranges.len(), tables.len()), (MAX_RANGES, MAX_RANGES));
             assert!(ranges.is_sorted_by_key(|range| range.start));
-            assert!(matches!(ranges.last().unwrap().code, Code::Heap(_)), "the JVM's is never left out");
+            assert!(matches!(ranges.last().unwrap().code, RangeCode::Heap(_)), "the JVM's is never left out");
             ranges
         };
         let first = limit_ranges(&mut crowded);
-        let left_out = range(3, Code::File(0));
+        let left_out = range(3, RangeCode::File(0));
         assert!(!first.contains(&left_out));
         assert!(crowded.note(7, [0x500_0000, left_out.start + 1].into_iter()));
         assert!(!crowded.note(7, [left_out.start + 2].into_iter()), "it is known");

@@ -2,6 +2,7 @@
 //! of its code.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,8 @@ use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    self, CodeHeap, HotSpot, ProgramLayout, Range, Rule, Space, TableBudget, TableKey, TableMemory,
-    TableStore, Usage,
+    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableBudget, TableKey, TableMemory,
+    TableStore, UnwindRange, Usage,
 };
 
 /// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
@@ -188,10 +189,9 @@ impl<M: TableMemory> TableLoader<M> {
         for code in processes.take_covered() {
             if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
                 // Code that a program moved to anonymous memory at the same addresses still has the right table.
-                let others = processes.unrestored_ranges(&code);
-                others
-                    .iter()
-                    .for_each(|&(start, end)| self.replaced.add(&CoveredCode { start, end, ..code }));
+                for Range { start, end } in processes.unrestored_ranges(&code) {
+                    self.replaced.add(&CoveredCode { start, end, ..code });
+                }
             }
         }
     }
@@ -426,7 +426,7 @@ impl<M: TableMemory> TableLoader<M> {
         }
         let layout = ProgramLayout { start_code, end_code, start_stack };
         let mut keys: Vec<Option<TableKey>> = tabled.iter().map(|tabled| tabled.key).collect();
-        let mut ranges: Vec<Range> = tabled.into_iter().map(|tabled| tabled.range).collect();
+        let mut ranges: Vec<UnwindRange> = tabled.into_iter().map(|tabled| tabled.range).collect();
         if !self.add_heaps(tgid, layout, &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
@@ -477,7 +477,7 @@ impl<M: TableMemory> TableLoader<M> {
         &mut self,
         tgid: u32,
         layout: ProgramLayout,
-        ranges: &mut Vec<Range>,
+        ranges: &mut Vec<UnwindRange>,
         tables: &mut Vec<Option<TableKey>>,
     ) -> bool {
         let Some((jvm, its_layout)) = self.jvms.get_mut(&tgid) else { return true };
@@ -486,12 +486,12 @@ impl<M: TableMemory> TableLoader<M> {
             return true;
         }
         let Some(vm) = self.store.load_vm(jvm) else { return false };
-        for CodeHeap { span: (start, end), segment_map } in &jvm.heaps {
-            let at = ranges.partition_point(|range| range.end <= *start);
+        for &CodeHeap { span: CodeSpan { start, end }, segment_map } in &jvm.heaps {
+            let at = ranges.partition_point(|range| range.end <= start);
             // The JVM's memory gives the addresses. They are wrong if a file is mapped there.
-            if ranges.get(at).is_none_or(|next| *end <= next.start) {
-                let code = unwind::Code::Heap(*segment_map);
-                ranges.insert(at, Range { start: *start, end: *end, code, table: 0 });
+            if ranges.get(at).is_none_or(|next| end <= next.start) {
+                let code = RangeCode::Heap(segment_map);
+                ranges.insert(at, UnwindRange { start, end, code, table: 0 });
                 tables.insert(at, Some(vm));
             }
         }
@@ -511,7 +511,7 @@ impl<M: TableMemory> TableLoader<M> {
             return None;
         }
         let built = match tables.table(file, None) {
-            Ok(part) => self.store.load(&part.table).map(|key| FileTables::one(&part, key, now)),
+            Ok(part) => self.store.load(&part.table).map(|key| FileTables::whole(&part, key, now)),
             Err(NoTable::Unavailable) => None,
             Err(NoTable::TooLarge) => Some(FileTables::in_parts()),
             Err(_) => Some(FileTables::none()),
@@ -544,7 +544,7 @@ impl<M: TableMemory> TableLoader<M> {
                 None => self.missing.add(file.id, now),
             },
             Some(Err(NoTable::Unavailable)) => return self.missing.add(file.id, now),
-            Some(Err(_)) => known.end(),
+            Some(Err(_)) => known.end_parts(),
             None => {}
         }
         known.refused += 1;

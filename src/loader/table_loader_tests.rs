@@ -16,7 +16,7 @@ use crate::unwind::{PAGE, TableBuilder, TablePart, TableWindow};
 
 /// A stack of one sample.
 fn once(stack: Stack) -> CountedStack {
-    CountedStack { stack, count: Count { ticks: 1, weight: 1, ..Count::default() } }
+    CountedStack { stack, count: Count { samples: 1, weight: 1, ..Count::default() } }
 }
 
 /// The pages that the BPF program would read.

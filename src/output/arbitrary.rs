@@ -117,8 +117,8 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
         accounts.lose(reason, numbers.below(5));
     }
     accounts.missed = numbers.below(7);
-    accounts.ticks = accounts.filtered + accounts.shown();
-    accounts.expected = accounts.ticks + accounts.missed;
+    accounts.taken = accounts.filtered + accounts.shown();
+    accounts.expected = accounts.taken + accounts.missed;
     *p.accounts_mut(Event::Cpu) = accounts;
     p.span.start_unix_ns = 1_763_719_200_000_000_000;
     p.span.duration_ns = 30_000_000_000;

@@ -1,4 +1,4 @@
-//! Folded stacks: `comm;root;…;leaf count`, one stack per line, in the order of their frames. Lost ticks are lines
+//! Folded stacks: `comm;root;…;leaf count`, one stack per line, in the order of their frames. Lost samples are lines
 //! `[lost];[reason] count`.
 
 use std::collections::HashMap;
@@ -167,7 +167,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
         profile.add_at(leaf, labels, event, Weight { count, ..Weight::default() });
     }
     accounts.kept = sum.count.saturating_sub(accounts.lost_total());
-    accounts.ticks = accounts.shown();
+    accounts.taken = accounts.shown();
     *profile.accounts_mut(event) = accounts;
     Ok(profile)
 }

@@ -1,7 +1,7 @@
 //! Output formats, one module each; the formats depend on `profile` only.
 //!
 //! The samples of every format sum to [`Accounts::shown`](crate::profile::Accounts::shown): kept samples and lost
-//! ticks.
+//! samples.
 
 pub mod convert;
 pub mod destination;
@@ -23,6 +23,7 @@ pub mod report;
 mod seconds;
 pub mod stream;
 pub mod svg;
+pub mod target;
 
 use std::io::Write;
 
@@ -33,7 +34,8 @@ pub use destination::Destination;
 pub use format::{Format, FormatRequirements};
 pub use per_container::write_each;
 pub use picture_options::PictureOptions;
-pub use registry::{BadOutput, FORMATS, OutputTarget, UnknownFormat};
+pub use registry::{FORMATS, UnknownFormat};
+pub use target::{BadOutput, OutputTarget};
 
 /// Writes the events of a profile to a target and returns the written files. A format that holds only one event gets a
 /// file for each event; the first event goes into the named file.

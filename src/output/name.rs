@@ -8,7 +8,7 @@ use crate::profile::lines::LineRow;
 use crate::profile::stripped::file_of_block;
 use crate::profile::{Frame, Kind, Module, UnknownReason};
 
-/// The outermost frame of lost ticks; its child is the reason.
+/// The outermost frame of lost samples; its child is the reason.
 pub const LOST: &str = "[lost]";
 
 /// A symbol's name in every format; an unknown frame has its reason and file instead.
@@ -57,7 +57,7 @@ pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
         text.push('_');
     }
     if text == LOST {
-        // A process may have this name; only lost ticks may use it.
+        // A process may have this name; only lost samples may use it.
         text = "[lost?]".to_owned();
     }
     text = seen(&text);

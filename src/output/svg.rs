@@ -131,7 +131,7 @@ fn legend(kinds: &[Kind]) -> String {
     text + "</svg>"
 }
 
-/// The number of samples, their rate or period, and the numbers of lost and missed ticks.
+/// The number of samples, their rate or period, and the numbers of lost and missed samples.
 #[must_use]
 pub fn subtitle(view: &ProfileView<'_>) -> String {
     let accounts = view.accounts();

@@ -144,7 +144,7 @@ fn pprof_keeps_every_sample_label_line_and_module() {
         profile.add(&labels, &stack, weight, weight * 10);
     }
     *profile.accounts_mut(Event::Cpu) = Accounts {
-        ticks: profile.of_event(Event::Cpu).total().count,
+        taken: profile.of_event(Event::Cpu).total().count,
         kept: profile.of_event(Event::Cpu).total().count,
         ..Accounts::default()
     };
@@ -201,7 +201,7 @@ fn names_of_any_length_are_shortened() {
     let frames = [Kind::Process, Kind::Java, Kind::Kernel, Kind::JavaInlined];
     let frames = frames.map(|kind| Arc::new(Frame::named(kind, long.as_str())));
     profile.add(&labels, &frames, 3, 30);
-    *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 3, kept: 3, ..Accounts::default() };
+    *profile.accounts_mut(Event::Cpu) = Accounts { taken: 3, kept: 3, ..Accounts::default() };
     let folded = text(&profile);
     assert!(folded.len() < 4 * 5000 && folded.matches('…').count() == 8);
     assert_eq!(text(&from_folded(&folded)), folded);
@@ -391,7 +391,7 @@ fn events_stay_apart() {
     let kept = 2 * samples.len() as u64;
     let faults = profile.accounts_mut(Event::PageFaults);
     *faults = Accounts {
-        ticks: kept + 5,
+        taken: kept + 5,
         kept,
         expected: kept + 7,
         missed: 2,

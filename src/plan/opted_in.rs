@@ -33,7 +33,7 @@ struct PollResults {
     /// and that the poll did not know is `false`.
     pods: HashMap<String, bool>,
     /// Answers given in this session. JVMs of one pod may have got different answers.
-    said: HashSet<(String, bool)>,
+    answered: HashSet<(String, bool)>,
     /// Number of polls that have begun, and the number of the last one that has ended.
     begun: u64,
     ended: u64,
@@ -55,7 +55,7 @@ impl OptedInPods {
     /// Starts a session, which asks about all of its JVMs anew.
     pub(crate) fn open(&self) {
         let mut known = self.known();
-        known.said.clear();
+        known.answered.clear();
         known.closed = false;
     }
 
@@ -67,7 +67,7 @@ impl OptedInPods {
 
     /// Whether a pod opts in. For an unknown pod the call waits for a poll that begins after it. If that poll fails or
     /// does not know the pod, the answer is no.
-    pub(crate) fn has(&self, uid: &str) -> bool {
+    pub(crate) fn opts_in(&self, uid: &str) -> bool {
         let end = Instant::now() + PATIENCE;
         let mut known = self.known();
         let next = known.begun + 1;
@@ -83,28 +83,28 @@ impl OptedInPods {
             known.pods.insert(uid.to_owned(), false);
         }
         let has = known.pods.get(uid).copied().unwrap_or(false);
-        if known.said.len() >= MOST {
-            let PollResults { said, pods, .. } = &mut *known;
-            said.retain(|(uid, _)| pods.contains_key(uid));
+        if known.answered.len() >= MOST {
+            let PollResults { answered, pods, .. } = &mut *known;
+            answered.retain(|(uid, _)| pods.contains_key(uid));
         }
-        known.said.insert((uid.to_owned(), has));
+        known.answered.insert((uid.to_owned(), has));
         has
     }
 
     /// Completes when a caller has asked about an unknown pod.
-    pub async fn wanted(&self) {
+    pub async fn wait_for_question(&self) {
         self.0.wanted.notified().await;
     }
 
     /// Notes that a poll begins.
-    pub fn begin(&self) {
+    pub fn begin_poll(&self) {
         self.known().begun += 1;
     }
 
     /// Notes that a poll has ended. `pods` has all pods of the node by uid, with whether each opts in; `None` if the
     /// poll failed. Returns whether an answer given in this session is no longer true. A pod that is missing from
     /// `pods` does not count: a kubelet that has just started does not know all pods yet.
-    pub fn end(&self, pods: Option<HashMap<String, bool>>) -> bool {
+    pub fn end_poll(&self, pods: Option<HashMap<String, bool>>) -> bool {
         let mut known = self.known();
         known.ended = known.begun;
         match pods {
@@ -112,7 +112,7 @@ impl OptedInPods {
             None => known.vain = Some(Instant::now()),
         }
         self.0.changed.notify_all();
-        known.said.iter().any(|(uid, said)| known.pods.get(uid).is_some_and(|now| now != said))
+        known.answered.iter().any(|(uid, answer)| known.pods.get(uid).is_some_and(|now| now != answer))
     }
 
     /// Number of pods that opt in.
@@ -151,9 +151,9 @@ mod tests {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             for answer in answers {
-                runtime.block_on(board.wanted());
-                board.begin();
-                board.end(answer);
+                runtime.block_on(board.wait_for_question());
+                board.begin_poll();
+                board.end_poll(answer);
             }
         })
     }
@@ -162,18 +162,18 @@ mod tests {
     fn a_pod_that_is_not_known_is_looked_for_once() {
         let board = OptedInPods::default();
         let looks = looks(&board, vec![pods(&[("a", true), ("b", false)])]);
-        assert!(board.has("a") && !board.has("b"));
+        assert!(board.opts_in("a") && !board.opts_in("b"));
         looks.join().unwrap();
         assert_eq!(board.count(), 1);
         let looks = self::looks(&board, vec![pods(&[("a", true), ("c", true)])]);
-        assert!(board.has("c") && board.has("a"));
+        assert!(board.opts_in("c") && board.opts_in("a"));
         looks.join().unwrap();
         // The poll does not know pod d: no caller waits for another poll, neither for d nor for e.
         let looks = self::looks(&board, vec![pods(&[])]);
-        assert!(!board.has("d"));
+        assert!(!board.opts_in("d"));
         looks.join().unwrap();
         let begun = Instant::now();
-        assert!(!board.has("d") && !board.has("e"));
+        assert!(!board.opts_in("d") && !board.opts_in("e"));
         assert!(begun.elapsed() < PATIENCE);
     }
 
@@ -182,12 +182,12 @@ mod tests {
         let board = OptedInPods::default();
         let looks = looks(&board, vec![None]);
         let begun = Instant::now();
-        assert!(!board.has("a") && !board.has("b"));
+        assert!(!board.opts_in("a") && !board.opts_in("b"));
         assert!(begun.elapsed() < PATIENCE);
         looks.join().unwrap();
-        board.begin();
-        assert!(board.end(pods(&[("a", true)])), "it was said not to");
-        assert!(board.has("a"));
+        board.begin_poll();
+        assert!(board.end_poll(pods(&[("a", true)])), "it was said not to");
+        assert!(board.opts_in("a"));
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let board = OptedInPods::default();
         let asks = std::thread::spawn({
             let board = board.clone();
-            move || board.has("a")
+            move || board.opts_in("a")
         });
         let begun = Instant::now();
         board.close();
@@ -205,21 +205,21 @@ mod tests {
     #[test]
     fn only_what_was_said_in_this_session_can_be_wrong() {
         let board = OptedInPods::default();
-        board.begin();
-        assert!(!board.end(pods(&[("a", false), ("b", false)])));
-        assert!(!board.has("a"));
+        board.begin_poll();
+        assert!(!board.end_poll(pods(&[("a", false), ("b", false)])));
+        assert!(!board.opts_in("a"));
         let look = |list: &[(&str, bool)]| {
-            board.begin();
-            board.end(pods(list))
+            board.begin_poll();
+            board.end_poll(pods(list))
         };
         assert!(!look(&[("a", false), ("b", true)]), "no caller asked about b");
         assert!(look(&[("a", true)]));
-        assert!(board.has("a"));
+        assert!(board.opts_in("a"));
         assert!(look(&[("a", true)]), "another JVM of the pod got the other answer");
         assert!(!look(&[]), "it may have gone, and its JVMs with it");
         assert!(look(&[("a", true)]), "the kubelet had not known it yet");
         board.open();
         assert!(!look(&[("a", false)]), "no caller asked about it");
-        assert!(!board.has("a") && !look(&[("a", false)]));
+        assert!(!board.opts_in("a") && !look(&[("a", false)]));
     }
 }

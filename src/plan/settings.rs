@@ -9,7 +9,7 @@ use super::refused::PermanentRefusals;
 use crate::process::container::Node;
 use crate::process::selection::Selection;
 use crate::profile::filter::Glob;
-use crate::sample::Event;
+use crate::sample::{Event, EventPeriod};
 
 /// Which processes or threads are sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ pub struct Settings {
     pub children: bool,
     /// The only CPUs to sample; `None` for all.
     pub cpus: Option<Vec<u32>>,
-    /// The sampled events, at least one, each once, with their periods: nanoseconds of CPU time, or a number of events.
-    pub events: Vec<(Event, u64)>,
+    /// The sampled events, at least one, each once.
+    pub events: Vec<EventPeriod>,
     /// Requested samples a second, before any limit of the host.
     pub requested_hz: f64,
     /// Length of a part in whole seconds, after which its samples are handed over; `None` for one part until the end.
@@ -130,7 +130,7 @@ impl Settings {
     /// The event that was requested first.
     #[must_use]
     pub fn first(&self) -> Event {
-        self.events.first().map_or_else(Event::default, |(event, _)| *event)
+        self.events.first().map_or_else(Event::default, |sampled| sampled.event)
     }
 
     /// All processes, sampled by the CPU clock with user and kernel frames; everything else is off.
@@ -142,7 +142,7 @@ impl Settings {
             node: Node::at("/"),
             children: false,
             cpus: None,
-            events: vec![(Event::Cpu, 1_000_000)],
+            events: vec![EventPeriod { event: Event::Cpu, period: 1_000_000 }],
             requested_hz: 1000.0,
             part: None,
             duration: None,

@@ -150,7 +150,7 @@ impl Processes {
         if program.forked {
             return Some(program.from);
         }
-        let since_boot = program.start_ticks.1.saturating_add(1).saturating_mul(tick);
+        let since_boot = program.start_ticks.latest.saturating_add(1).saturating_mul(tick);
         Some(MonoNs(since_boot.saturating_sub(MonoNs::boot_offset())))
     }
 

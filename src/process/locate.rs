@@ -123,7 +123,7 @@ impl Processes {
             Some(program) if program.refused > 0 => Unlocated::TooManyMappings,
             Some(program) => match program.before {
                 EarlierMappings::Failed(why) => why,
-                EarlierMappings::Held(_) => Unlocated::TooSlow,
+                EarlierMappings::Postponed(_) => Unlocated::TooSlow,
                 EarlierMappings::Unread => Unlocated::ProcessGone,
                 EarlierMappings::Nothing | EarlierMappings::Read(_) => Unlocated::NotMapped,
             },
@@ -139,7 +139,7 @@ impl Processes {
             EarlierMappings::Failed(_) => return false,
             EarlierMappings::Unread => 0,
             // A process that holds up each reading is asked less and less often.
-            EarlierMappings::Held(times) => REREAD << times.min(12),
+            EarlierMappings::Postponed(times) => REREAD << times.min(12),
             EarlierMappings::Nothing | EarlierMappings::Read(_) if !alive => return false,
             EarlierMappings::Nothing | EarlierMappings::Read(_) => {
                 REREAD.max(program.read_took.saturating_mul(REREAD_PART))
@@ -215,11 +215,15 @@ impl Processes {
         if let Some(program) = self.program(tgid, index) {
             program.before = match (program.before, why) {
                 (EarlierMappings::Unread, Unlocated::TooSlow | Unlocated::NoDescriptor) => {
-                    EarlierMappings::Held(0)
+                    EarlierMappings::Postponed(0)
                 }
-                (EarlierMappings::Held(times), Unlocated::TooSlow) => EarlierMappings::Held(times + 1),
-                (EarlierMappings::Held(times), Unlocated::NoDescriptor) => EarlierMappings::Held(times),
-                (EarlierMappings::Unread | EarlierMappings::Held(_), _) => EarlierMappings::Failed(why),
+                (EarlierMappings::Postponed(times), Unlocated::TooSlow) => {
+                    EarlierMappings::Postponed(times + 1)
+                }
+                (EarlierMappings::Postponed(times), Unlocated::NoDescriptor) => {
+                    EarlierMappings::Postponed(times)
+                }
+                (EarlierMappings::Unread | EarlierMappings::Postponed(_), _) => EarlierMappings::Failed(why),
                 (known, _) => known,
             };
         }

@@ -4,6 +4,7 @@
 //! cannot run, so no sample has such an address.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::file::FileRef;
@@ -168,17 +169,17 @@ impl Mappings {
         noted
     }
 
-    /// The anonymous memory between two addresses: first address, and address after the last, of each piece.
-    pub(super) fn anonymous(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// The pieces of anonymous memory between two addresses.
+    pub(super) fn anonymous(&self, start: u64, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.now.range(..start).next_back().map(|(_, mapping)| mapping);
         let within =
             before.into_iter().chain(self.now.range(start..end.max(start)).map(|(_, mapping)| mapping));
         let parts = within.filter(|mapping| matches!(mapping.object, MappedObject::Anonymous));
-        parts.map(move |part| (part.start.max(start), part.end.min(end))).filter(|(start, end)| start < end)
+        parts.map(move |part| part.start.max(start)..part.end.min(end)).filter(|piece| !piece.is_empty())
     }
 
     /// The parts between two addresses that took the place of other code at time `at` and are not a copy of that code.
-    pub(super) fn unrestored_ranges(&self, start: u64, end: u64, at: MonoNs) -> Vec<(u64, u64)> {
+    pub(super) fn unrestored_ranges(&self, start: u64, end: u64, at: MonoNs) -> Vec<Range<u64>> {
         let was = |copy: &Mapping| {
             self.past.iter().any(|(old, until)| {
                 *until == at && old.start <= copy.start && copy.end <= old.end && is_moved_copy_of(copy, old)
@@ -188,11 +189,11 @@ impl Mappings {
         for (_, copy) in
             self.now.range(start..end.max(start)).filter(|(_, copy)| copy.end <= end && was(copy))
         {
-            others.push((from, copy.start));
+            others.push(from..copy.start);
             from = copy.end;
         }
-        others.push((from, end));
-        others.retain(|(start, end)| start < end);
+        others.push(from..end);
+        others.retain(|part| !part.is_empty());
         others
     }
 
@@ -288,6 +289,7 @@ fn consistent(a: &Mapping, b: &Mapping) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::super::event::Inode;
     use super::*;
@@ -428,8 +430,8 @@ mod tests {
         assert_eq!(what(&maps, 0x3fff, 15), Some((1, 0x3fff)), "the file's own");
         assert_eq!(what(&maps, 0x3fff, 20), Some((1, 0x3fff)));
         assert_eq!(what(&maps, 0x2fff, 20), Some((0, 0)));
-        assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [(0x2000, 0x3000)]);
-        assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [(0x2800, 0x2900)]);
+        assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [0x2000..0x3000]);
+        assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [0x2800..0x2900]);
         // As `/proc` shows it.
         maps.learn(mapping(0x2000, 0x8000, MappedObject::Anonymous, 0), MonoNs(30));
         assert_eq!(what(&maps, 0x3fff, 40), Some((1, 0x3fff)));
@@ -444,17 +446,17 @@ mod tests {
         let mut maps = Mappings::default();
         maps.map(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
         maps.map(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
-        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x8000)]);
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [0x2000..0x8000]);
         maps.mark_moved(0x3000, 0x5000, &file(1), 0x3000);
         maps.mark_moved(0x6000, 0x7000, &file(1), 0x9000);
-        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x2000, 0x3000), (0x5000, 0x8000)]);
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [0x2000..0x3000, 0x5000..0x8000]);
         assert_eq!(
             maps.unrestored_ranges(0x2000, 0x8000, MonoNs(19)),
-            [(0x2000, 0x8000)],
+            [0x2000..0x8000],
             "it was not covered then"
         );
         maps.mark_moved(0x2000, 0x8000, &file(1), 0x2000);
-        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [(0x6000, 0x7000)]);
+        assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [0x6000..0x7000]);
     }
 
     #[test]

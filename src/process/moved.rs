@@ -6,6 +6,9 @@
 //! written the file's code over it, page by page. The result is valid until something else is mapped there. A change of
 //! the protection is an event of a new mapping, and causes a new search.
 
+use std::iter;
+use std::ops::Range;
+
 use super::mappings::MappedObject;
 use super::moved_search::{MovedCode, MovedCodeSearch, MovedPart};
 use super::path::bytes_path;
@@ -44,16 +47,18 @@ impl Processes {
         index.is_some_and(|index| self.search_moved(id.tgid, index, addresses))
     }
 
-    /// The parts of covered code that are not proven to have the same code again: first address, and address after the
-    /// last, of each part.
-    pub fn unrestored_ranges(&mut self, code: &CoveredCode) -> Vec<(u64, u64)> {
+    /// The parts of covered code that are not proven to have the same code again.
+    pub fn unrestored_ranges(&mut self, code: &CoveredCode) -> Vec<Range<u64>> {
         let CoveredCode { tgid, start, end, at, .. } = *code;
         let line = self.timelines.get(&tgid);
         let index = line.and_then(|line| line.iter().rposition(|program| program.from <= at));
-        let Some(index) = index else { return vec![(start, end)] };
+        let whole = || iter::once(start..end).collect();
+        let Some(index) = index else { return whole() };
         self.find_moved_between(tgid, index, start, end);
-        self.program(tgid, index)
-            .map_or(vec![(start, end)], |program| program.maps.unrestored_ranges(start, end, at))
+        match self.program(tgid, index) {
+            Some(program) => program.maps.unrestored_ranges(start, end, at),
+            None => whole(),
+        }
     }
 
     /// Looks for code of files in anonymous memory between two addresses.
@@ -61,7 +66,7 @@ impl Processes {
         let Some(program) = self.program(tgid, index) else { return };
         let pieces = program.maps.anonymous(start, end).take(MAX_PIECES);
         // The first page may be shared with something other than code, and any page may have been written to.
-        let pages = pieces.flat_map(|(start, end)| [start + (end - start) / 2, start, end - 1]);
+        let pages = pieces.flat_map(|Range { start, end }| [start + (end - start) / 2, start, end - 1]);
         let addresses: Vec<u64> = pages.collect();
         self.search_moved(tgid, index, addresses);
     }

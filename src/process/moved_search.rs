@@ -236,7 +236,7 @@ impl<'m> Finder<'m> {
     /// The code, in any file, that has the bytes at one of these addresses at the same distance from the start of a
     /// page.
     fn find_by_bytes(&self, addresses: &[u64]) -> Option<MovedCode> {
-        let wanted: Vec<Needle<'_>> = addresses.iter().filter_map(|&address| self.wanted(address)).collect();
+        let wanted: Vec<Needle<'_>> = addresses.iter().filter_map(|&address| self.needle(address)).collect();
         let (mut left, mut block) = (MAX_SEARCHED, vec![0; BLOCK as usize]);
         let images = self.images.values().flatten().filter(|_| !wanted.is_empty());
         let segments = images.flat_map(|image| image.segments.iter().map(move |segment| (image, segment)));
@@ -268,7 +268,7 @@ impl<'m> Finder<'m> {
     }
 
     /// The bytes to search for; `None` if code cannot be recognised by them.
-    fn wanted(&self, address: u64) -> Option<Needle<'m>> {
+    fn needle(&self, address: u64) -> Option<Needle<'m>> {
         let (_, mapping) = self.mapping(address)?;
         let mut wanted = Needle { address, mapping, in_page: 0, bytes: [0; LEAST] };
         wanted.in_page = wanted.aligned() % PAGE;

@@ -6,7 +6,7 @@ use super::event::{EventKind, Inode, MmapRecord, ProcessEvent, is_of_no_file};
 use super::files::FileTable;
 use super::mappings::{MappedObject, Mapping, Mappings, Vdso};
 use super::procfs::Stat;
-use super::reading::{ExpectedProgram, ReadMaps};
+use super::reading::{ExpectedProgram, ReadMaps, StartTicks};
 use super::root::ProcessRoot;
 use super::search_time::MovedSearchSchedule;
 use super::unlocated::Unlocated;
@@ -15,35 +15,37 @@ use crate::sample::{MonoNs, ProcessId};
 /// The fork event may come this much later than the start that the kernel notes, clock ticks.
 const FORK_TICKS: u64 = 500;
 
-/// Ancestors that are searched, such as for the root or the mappings of a process that has ended.
+/// Most ancestors that are searched, for example for the root or the mappings of a process that has ended.
 pub(super) const MAX_ANCESTORS: usize = 8;
 
-/// What is known of the mappings from before the program's first event.
+/// What is known of the mappings that a program had before its first event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EarlierMappings {
-    /// There were none: the program began with an exec that was seen.
+    /// The program had none: its first event was its exec.
     Nothing,
-    /// They have not been read.
+    /// The mappings have not been read from `/proc` yet.
     Unread,
-    /// They were read at this time. `/proc` may be read again later, to find mappings without an event.
+    /// The mappings were read from `/proc` at this time. `/proc` may be read again later, to find mappings without an
+    /// event.
     Read(MonoNs),
-    /// Reading them took too long, this many times. Another attempt may succeed.
-    Held(u32),
-    /// They could not be read.
+    /// Reading the mappings took too long, or there was no free descriptor. Another attempt may succeed. The number counts
+    /// the timeouts after the first failure.
+    Postponed(u32),
+    /// The mappings cannot be read.
     Failed(Unlocated),
 }
 
 impl EarlierMappings {
-    /// Whether they may still be read.
+    /// Whether a later attempt may read the mappings.
     pub(super) fn is_missing(self) -> bool {
-        matches!(self, EarlierMappings::Unread | EarlierMappings::Held(_))
+        matches!(self, EarlierMappings::Unread | EarlierMappings::Postponed(_))
     }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ProcessImage {
     pub(super) tgid: u32,
-    /// Thread group that made the process.
+    /// Thread group id of the process that forked this one.
     pub(super) parent: u32,
     /// The kernel's identity of the program, known from its first sample on.
     pub(super) id: Option<ProcessId>,
@@ -53,7 +55,7 @@ pub(super) struct ProcessImage {
     pub(super) forked: bool,
     /// When the program began; 0 if it existed before the profiler.
     pub(super) from: MonoNs,
-    /// When the program was looked at in `/proc`: earlier events bring nothing new. 0 if it was not.
+    /// When the program was read from `/proc`, which includes the effect of earlier events. 0 if it was not read.
     pub(super) seen: MonoNs,
     /// When the next program took its place, or the last thread ended.
     pub(super) until: Option<MonoNs>,
@@ -61,8 +63,7 @@ pub(super) struct ProcessImage {
     pub(super) exited: bool,
     /// Name of the group leader.
     pub(super) comm: Arc<[u8]>,
-    /// The process started between these clock ticks since boot.
-    pub(super) start_ticks: (u64, u64),
+    pub(super) start_ticks: StartTicks,
     /// Where the stack begins, if the program existed before the profiler or was forked from such a program; else 0.
     pub(super) start_stack: u64,
     /// Thread ids of the living threads, ascending.
@@ -71,7 +72,7 @@ pub(super) struct ProcessImage {
     pub(super) before: EarlierMappings,
     /// Mappings that were not kept because the program has too many.
     pub(super) refused: u64,
-    /// Root and owner, once they were asked for.
+    /// Root directory and owner; `None` until they are needed.
     pub(super) root: Option<Arc<ProcessRoot>>,
     /// When the mappings were last read again because an address of a sample was not mapped.
     pub(super) reread: MonoNs,
@@ -101,7 +102,7 @@ impl ProcessImage {
             until: None,
             exited: false,
             comm: stat.comm.as_slice().into(),
-            start_ticks: (stat.start_ticks, stat.start_ticks),
+            start_ticks: StartTicks { earliest: stat.start_ticks, latest: stat.start_ticks },
             start_stack: stat.start_stack,
             threads,
             maps: Arc::default(),
@@ -114,7 +115,7 @@ impl ProcessImage {
         }
     }
 
-    /// The child that `parent` forked at `at`, which is `ticks` since boot.
+    /// The child that `parent` forked at `at`, which is `ticks` in clock ticks since boot.
     pub(super) fn from_fork(tgid: u32, parent: &ProcessImage, at: MonoNs, ticks: u64) -> ProcessImage {
         ProcessImage {
             tgid,
@@ -125,7 +126,7 @@ impl ProcessImage {
             seen: MonoNs(0),
             until: None,
             exited: false,
-            start_ticks: (ticks.saturating_sub(FORK_TICKS), ticks + 1),
+            start_ticks: start_of_fork(ticks),
             threads: vec![tgid],
             root: None,
             reread: MonoNs(0),
@@ -137,15 +138,14 @@ impl ProcessImage {
 
     /// The child of an unknown process.
     pub(super) fn from_fork_of_unknown(tgid: u32, parent: u32, at: MonoNs, ticks: u64) -> ProcessImage {
-        let start_ticks = (ticks.saturating_sub(FORK_TICKS), ticks + 1);
-        ProcessImage { parent, start_ticks, ..ProcessImage::unknown(tgid, at) }
+        ProcessImage { parent, start_ticks: start_of_fork(ticks), ..ProcessImage::unknown(tgid, at) }
     }
 
     /// A program whose beginning was missed.
     pub(super) fn unknown(tgid: u32, at: MonoNs) -> ProcessImage {
         let stat = Stat { comm: Vec::new(), state: b'R', parent: 0, threads: 1, ..Stat::default() };
         ProcessImage {
-            start_ticks: (0, u64::MAX),
+            start_ticks: StartTicks { earliest: 0, latest: u64::MAX },
             ..ProcessImage::from_proc(tgid, &stat, vec![tgid], at, MonoNs(0))
         }
     }
@@ -174,15 +174,14 @@ impl ProcessImage {
         }
     }
 
-    /// Whether neither an exec nor an exit is known to have ended the program.
+    /// Whether no event has ended the program: neither an exec nor an exit.
     pub(super) fn is_alive(&self) -> bool {
         self.until.is_none()
     }
 
     /// Whether the process may have started at this time, in clock ticks since boot.
     pub(super) fn may_start_at(&self, ticks: u64) -> bool {
-        let (from, to) = self.start_ticks;
-        (from..=to).contains(&ticks)
+        self.start_ticks.contain(ticks)
     }
 
     /// Whether this may be the program with the kernel's identity `id`.
@@ -194,7 +193,7 @@ impl ProcessImage {
         ExpectedProgram { tgid: self.tgid, start_ticks: self.start_ticks, start_stack: self.start_stack }
     }
 
-    /// Applies an event of a thread. Returns whether the process has ended with it.
+    /// Adds or removes the thread of a fork or an exit. Returns whether the last thread of the process has ended.
     pub(super) fn thread(&mut self, event: &ProcessEvent) -> bool {
         match (&event.kind, self.threads.binary_search(&event.tid)) {
             (EventKind::Fork { .. }, Err(at)) => self.threads.insert(at, event.tid),
@@ -209,7 +208,7 @@ impl ProcessImage {
         ended
     }
 
-    /// Adds a mapping that was made. Returns whether it took the place of a file's code.
+    /// Adds the mapping of an event. Returns whether the new mapping covers code of a file.
     pub(super) fn map(&mut self, at: MonoNs, mapped: &MmapRecord, files: &mut FileTable) -> bool {
         let end = mapped.start.saturating_add(mapped.len);
         let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
@@ -246,6 +245,11 @@ impl ProcessImage {
         }
         self.before = EarlierMappings::Read(self.from);
     }
+}
+
+/// When a child started whose fork event came at this time.
+fn start_of_fork(ticks: u64) -> StartTicks {
+    StartTicks { earliest: ticks.saturating_sub(FORK_TICKS), latest: ticks + 1 }
 }
 
 /// The object of a mapping that begins at `offset` and ends at the address `end`, by the kernel's name for it.

@@ -15,20 +15,31 @@ use super::unlocated::Unlocated;
 /// Bytes of paths that are kept of one reading.
 const MAX_PATHS: usize = 16 << 20;
 
+/// When a process started, in clock ticks since boot.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct StartTicks {
+    pub(super) earliest: u64,
+    pub(super) latest: u64,
+}
+
+impl StartTicks {
+    pub(super) fn contain(self, ticks: u64) -> bool {
+        (self.earliest..=self.latest).contains(&ticks)
+    }
+}
+
 /// The program that is meant: another one may have its pid by now.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ExpectedProgram {
     pub(super) tgid: u32,
-    /// The process started between these clock ticks since boot.
-    pub(super) start_ticks: (u64, u64),
+    pub(super) start_ticks: StartTicks,
     /// Where the stack begins; 0 if not known.
     pub(super) start_stack: u64,
 }
 
 impl ExpectedProgram {
     pub(super) fn is(&self, stat: &Stat) -> bool {
-        let (from, to) = self.start_ticks;
-        (from..=to).contains(&stat.start_ticks)
+        self.start_ticks.contain(stat.start_ticks)
     }
 
     /// Whether a thread still runs the program: an exec would have given it another stack.

@@ -1,24 +1,25 @@
-//! The accounts: where each tick or sampled event went.
+//! The accounts: where each sample of an event went.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the ticks went: `ticks = filtered + kept + Σ lost`. For events other than `cpu` the same fields count samples.
+/// Where the samples of an event went: `taken = filtered + kept + Σ lost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
-    /// Ticks at which the BPF program ran.
-    pub ticks: u64,
-    /// Ticks that the user did not ask for (other processes, idle CPUs): in no picture.
+    /// Samples that the BPF program began to take; files and reports call the number `ticks`.
+    #[serde(rename = "ticks")]
+    pub taken: u64,
+    /// Samples that the user did not ask for (other processes, idle CPUs): in no picture.
     pub filtered: u64,
-    /// Ticks that are samples of the profile.
+    /// Samples that are in the profile.
     pub kept: u64,
-    /// Ticks that should have become samples and did not, by reason; each reason once.
+    /// Samples that were taken and could not be kept, by reason; each reason once.
     pub lost: Vec<(Cow<'static, str>, u64)>,
-    /// Ticks that should have come and did not: the kernel skips a BPF program while another one runs, and throttles
-    /// events.
+    /// Samples that the kernel should have taken and did not: the kernel skips a BPF program while another one runs, and
+    /// throttles events.
     pub missed: u64,
-    /// Ticks expected from the events' own count and their period: `ticks + missed`.
+    /// Samples expected from the events' own count and their period: `taken + missed`.
     pub expected: u64,
     /// Nanoseconds of CPU time between two ticks. 0 if the period is unknown or differs, and for other events than
     /// `cpu`.
@@ -34,19 +35,19 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Accounts {
-    /// Adds ticks that were lost for `reason`.
-    pub fn lose(&mut self, reason: impl Into<Cow<'static, str>>, ticks: u64) {
-        if ticks == 0 {
+    /// Adds samples that were lost for `reason`.
+    pub fn lose(&mut self, reason: impl Into<Cow<'static, str>>, samples: u64) {
+        if samples == 0 {
             return;
         }
         let reason = reason.into();
         match self.lost.iter_mut().find(|(r, _)| *r == reason) {
-            Some((_, n)) => *n += ticks,
-            None => self.lost.push((reason, ticks)),
+            Some((_, n)) => *n += samples,
+            None => self.lost.push((reason, samples)),
         }
     }
 
-    /// Lost ticks, summed over all reasons.
+    /// Lost samples, summed over all reasons.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().map(|(_, n)| n).sum()
@@ -58,13 +59,13 @@ impl Accounts {
         self.period_ns.max(self.one_in)
     }
 
-    /// The sum of every format: kept samples and lost ticks.
+    /// The sum of every format: kept samples and lost samples.
     #[must_use]
     pub fn shown(&self) -> u64 {
         self.kept + self.lost_total()
     }
 
-    /// Whether the ticks add up, and `sum` is the number of kept samples.
+    /// Whether the accounts add up, and `sum` is the number of kept samples.
     ///
     /// # Errors
     /// One sentence with both sums.
@@ -77,31 +78,31 @@ impl Accounts {
         Err(format!("the samples do not add up: they are {sum} ticks, but {kept} were kept"))
     }
 
-    /// Whether the ticks add up.
+    /// Whether the accounts add up.
     ///
     /// # Errors
     /// One sentence with both sums.
     pub fn check(&self) -> Result<(), String> {
         let sum = self.filtered.saturating_add(self.shown());
-        if self.ticks == sum {
+        if self.taken == sum {
             return Ok(());
         }
-        let Accounts { ticks, filtered, kept, .. } = self;
+        let Accounts { taken, filtered, kept, .. } = self;
         Err(format!(
-            "the accounts do not add up: {ticks} ticks, but {filtered} filtered + {kept} kept + {} lost = {sum}",
+            "the accounts do not add up: {taken} ticks, but {filtered} filtered + {kept} kept + {} lost = {sum}",
             self.lost_total()
         ))
     }
 
     /// Adds the accounts of another time or host. Periods that differ become 0.
     pub fn merge(&mut self, other: &Accounts) {
-        let Accounts { ticks, filtered, kept, lost, missed, expected, period_ns, one_in } = other;
+        let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in } = other;
         if *self == Accounts::default() {
             (self.period_ns, self.one_in) = (*period_ns, *one_in);
         } else if (self.period_ns, self.one_in) != (*period_ns, *one_in) && *other != Accounts::default() {
             (self.period_ns, self.one_in) = (0, 0);
         }
-        self.ticks += ticks;
+        self.taken += taken;
         self.filtered += filtered;
         self.kept += kept;
         self.missed += missed;
@@ -118,25 +119,25 @@ mod tests {
 
     #[test]
     fn sums_and_their_sentence() {
-        let mut a = Accounts { ticks: 10, filtered: 2, kept: 5, ..Accounts::default() };
+        let mut a = Accounts { taken: 10, filtered: 2, kept: 5, ..Accounts::default() };
         a.lose("ring full", 1);
         a.lose("counts full", 1);
         a.lose("ring full", 1);
         assert_eq!(a.lost.len(), 2);
         assert_eq!(a.check(), Ok(()));
-        a.ticks = 11;
+        a.taken = 11;
         let said = a.check().unwrap_err();
         assert!(said.contains("11 ticks") && said.contains("= 10"), "{said}");
     }
 
     #[test]
     fn merging_keeps_a_common_period_only() {
-        let one = Accounts { ticks: 3, kept: 3, period_ns: 10, ..Accounts::default() };
+        let one = Accounts { taken: 3, kept: 3, period_ns: 10, ..Accounts::default() };
         let mut sum = Accounts::default();
         sum.merge(&one);
         sum.merge(&one);
-        assert_eq!((sum.ticks, sum.period_ns), (6, 10));
-        sum.merge(&Accounts { period_ns: 20, ticks: 1, kept: 1, ..Accounts::default() });
+        assert_eq!((sum.taken, sum.period_ns), (6, 10));
+        sum.merge(&Accounts { period_ns: 20, taken: 1, kept: 1, ..Accounts::default() });
         assert_eq!((sum.kept, sum.period_ns), (7, 0));
         sum.check().unwrap();
     }

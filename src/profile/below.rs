@@ -56,7 +56,7 @@ mod tests {
                 names.chars().map(|name| Arc::new(Frame::named(Kind::Native, name.to_string()))).collect();
             profile.add(&Labels::default(), &stack, count, 0);
         }
-        *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 15, kept: 14, ..Accounts::default() };
+        *profile.accounts_mut(Event::Cpu) = Accounts { taken: 15, kept: 14, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 1);
         let part = profile.below(&Glob::new("b"));
         part.check().unwrap();
@@ -66,7 +66,7 @@ mod tests {
         let mut stacks: Vec<(String, u64)> = view
             .leaves()
             .into_iter()
-            .map(|(leaf, count)| (part.trie().up(leaf).map(name).collect(), count))
+            .map(|leaf| (part.trie().up(leaf.node).map(name).collect(), leaf.samples))
             .collect();
         stacks.sort();
         assert_eq!(stacks, [("b".into(), 3), ("bcb".into(), 5), ("cb".into(), 4)], "leaf first");

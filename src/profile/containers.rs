@@ -13,7 +13,7 @@ pub struct ContainerRow {
     /// The container; `None` for samples outside of containers.
     pub container: Option<Arc<ContainerLabels>>,
     /// Number of samples, not their weight.
-    pub ticks: u64,
+    pub samples: u64,
 }
 
 impl ProfileView<'_> {
@@ -21,20 +21,20 @@ impl ProfileView<'_> {
     /// has a container.
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerRow> {
-        let mut ticks: BTreeMap<Option<Arc<ContainerLabels>>, u64> = BTreeMap::new();
+        let mut samples: BTreeMap<Option<Arc<ContainerLabels>>, u64> = BTreeMap::new();
         for sample in self.samples() {
             let container = &self.labels(sample.labels).container;
-            match ticks.get_mut(container) {
+            match samples.get_mut(container) {
                 Some(sum) => *sum += sample.weight.count,
-                None => _ = ticks.insert(container.clone(), sample.weight.count),
+                None => _ = samples.insert(container.clone(), sample.weight.count),
             }
         }
-        if ticks.keys().all(Option::is_none) {
+        if samples.keys().all(Option::is_none) {
             return Vec::new();
         }
         let mut rows: Vec<ContainerRow> =
-            ticks.into_iter().map(|(container, ticks)| ContainerRow { container, ticks }).collect();
-        rows.sort_by_key(|row| Reverse(row.ticks));
+            samples.into_iter().map(|(container, samples)| ContainerRow { container, samples }).collect();
+        rows.sort_by_key(|row| Reverse(row.samples));
         rows
     }
 }
@@ -53,17 +53,18 @@ mod tests {
         let container =
             |name: &str| Some(Arc::new(ContainerLabels { name: name.into(), ..ContainerLabels::default() }));
         let frame = [Arc::new(Frame::named(Kind::Native, "main"))];
-        for (whose, ticks) in [(container("a"), 3), (None, 5), (container("b"), 1), (container("a"), 4)] {
-            p.add(&Labels { container: whose, ..Labels::default() }, &frame, ticks, 0);
+        for (whose, samples) in [(container("a"), 3), (None, 5), (container("b"), 1), (container("a"), 4)] {
+            p.add(&Labels { container: whose, ..Labels::default() }, &frame, samples, 0);
         }
-        *p.accounts_mut(Event::Cpu) = Accounts { ticks: 15, filtered: 1, kept: 13, ..Accounts::default() };
+        *p.accounts_mut(Event::Cpu) = Accounts { taken: 15, filtered: 1, kept: 13, ..Accounts::default() };
         p.accounts_mut(Event::Cpu).lose("ring full", 1);
         let rows = p.of_event(Event::Cpu).containers();
-        let shown: Vec<_> = rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.ticks)).collect();
+        let shown: Vec<_> =
+            rows.iter().map(|r| (r.container.as_ref().map(|c| c.title()), r.samples)).collect();
         assert_eq!(shown, [(Some("a".into()), 7), (None, 5), (Some("b".into()), 1)]);
         for row in rows {
             let own = p.of_event(Event::Cpu).of_container(row.container.as_deref());
-            assert_eq!((own.total().count, own.accounts().kept), (row.ticks, row.ticks));
+            assert_eq!((own.total().count, own.accounts().kept), (row.samples, row.samples));
             assert_eq!(own.accounts().lost_total(), 1);
             own.check().unwrap();
         }

@@ -105,7 +105,7 @@ mod tests {
             let span = trace.map(|id| SpanContext { trace: TraceId([id; 16]), span: SpanId([1; 8]) });
             all.add(&Labels { span, ..Labels::default() }, &stack, count, 0);
         }
-        *all.accounts_mut(Event::Cpu) = Accounts { ticks: 7, kept: 7, ..Accounts::default() };
+        *all.accounts_mut(Event::Cpu) = Accounts { taken: 7, kept: 7, ..Accounts::default() };
         all.keep_trace(TraceId([8; 16]));
         all.check().unwrap();
         assert_eq!((all.accounts(Event::Cpu).kept, all.accounts(Event::Cpu).filtered), (4, 3));
@@ -123,7 +123,7 @@ mod tests {
         let mut unknown = stack(&["q"]);
         unknown.push(Arc::new(Frame::unknown(UnknownReason::NoSymbol, None, 7)));
         all.add(&none, &unknown, 2, 20);
-        *all.accounts_mut(Event::Cpu) = Accounts { ticks: 11, filtered: 1, kept: 10, ..Accounts::default() };
+        *all.accounts_mut(Event::Cpu) = Accounts { taken: 11, filtered: 1, kept: 10, ..Accounts::default() };
         all.check().unwrap();
         let kept = |include: &[&str], exclude: &[&str]| {
             let globs = |g: &[&str]| g.iter().map(|g| Glob::new(g)).collect::<Vec<_>>();

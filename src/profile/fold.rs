@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::samples::NodeSamples;
 use super::trie::{NodeId, Trie};
 use super::view::ProfileView;
 
@@ -45,11 +46,22 @@ pub struct UnshownSamples {
 struct NodeGroup {
     depth: usize,
     item: u32,
-    members: Vec<(NodeId, u64)>,
+    members: Vec<NodeSamples>,
 }
 
-/// A child (or, reversed, the parent) of a group's node: its item, the node, its samples.
-type Next = (u32, NodeId, u64);
+/// A child (or, reversed, the parent) of a group's node, with the number of samples that pass through both.
+struct NextNode {
+    item: u32,
+    node: NodeId,
+    samples: u64,
+}
+
+/// What a walk leads to from some nodes.
+struct WalkStep {
+    /// Samples that end at these nodes.
+    ends: u64,
+    next: Vec<NextNode>,
+}
 
 impl Fold<'_> {
     /// Visits boxes, each before the boxes above it. Returns the samples that are in no box.
@@ -64,11 +76,11 @@ impl Fold<'_> {
         let (leaves, trie) = (view.leaves(), view.trie());
         let graph = if self.reverse { Direction::Up(trie) } else { Direction::down(trie, &leaves) };
         let item = |node| self.items[view.frames().symbol_of(view.frame_of(node)) as usize];
-        let (frameless, next) = graph.first(&leaves, item);
+        let WalkStep { ends: frameless, next } = graph.first(&leaves, item);
         let mut waiting = Vec::new();
         let cut = self.split(0, next, &mut waiting);
         while let Some(NodeGroup { depth, item: of, members }) = waiting.pop() {
-            let (mut ends, next) = graph.next(&members, item);
+            let WalkStep { mut ends, next } = graph.next(&members, item);
             // The queued groups are above this box, and this box is visited first.
             ends += self.split(depth + 1, next, &mut waiting);
             visit(Folded { depth, item: of, ends })?;
@@ -78,23 +90,23 @@ impl Fold<'_> {
 
     /// Groups nodes by item and pushes the groups in descending order, so that the lowest item is popped first. Returns
     /// the samples of groups that are too small.
-    fn split(&self, depth: usize, mut next: Vec<Next>, groups: &mut Vec<NodeGroup>) -> u64 {
-        next.sort_unstable_by_key(|&(item, node, _)| (item, node));
+    fn split(&self, depth: usize, mut next: Vec<NextNode>, groups: &mut Vec<NodeGroup>) -> u64 {
+        next.sort_unstable_by_key(|next| (next.item, next.node));
         let mut cut = 0;
-        for same in next.chunk_by(|a, b| a.0 == b.0).rev() {
-            let total: u64 = same.iter().map(|(_, _, ticks)| ticks).sum();
+        for same in next.chunk_by(|a, b| a.item == b.item).rev() {
+            let total: u64 = same.iter().map(|next| next.samples).sum();
             if (total as f64) < self.least {
                 cut += total;
                 continue;
             }
-            let mut members: Vec<(NodeId, u64)> = Vec::with_capacity(same.len());
-            for &(_, node, ticks) in same {
+            let mut members: Vec<NodeSamples> = Vec::with_capacity(same.len());
+            for &NextNode { node, samples, .. } in same {
                 match members.last_mut() {
-                    Some((last, sum)) if *last == node => *sum += ticks,
-                    _ => members.push((node, ticks)),
+                    Some(last) if last.node == node => last.samples += samples,
+                    _ => members.push(NodeSamples { node, samples }),
                 }
             }
-            groups.push(NodeGroup { depth, item: same[0].0, members });
+            groups.push(NodeGroup { depth, item: same[0].item, members });
         }
         cut
     }
@@ -116,10 +128,10 @@ enum Direction<'a> {
 }
 
 impl Direction<'_> {
-    fn down<'a>(trie: &Trie, leaves: &[(NodeId, u64)]) -> Direction<'a> {
+    fn down<'a>(trie: &Trie, leaves: &[NodeSamples]) -> Direction<'a> {
         let mut totals = vec![0u64; trie.len()];
-        for &(leaf, ticks) in leaves {
-            totals[leaf.index()] += ticks;
+        for leaf in leaves {
+            totals[leaf.node.index()] += leaf.samples;
         }
         for node in trie.nodes().rev() {
             totals[trie.parent(node).index()] += totals[node.index()];
@@ -142,40 +154,42 @@ impl Direction<'_> {
         if let Some(last) = starts.last_mut() {
             *last = children.len() as u32;
         }
-        Direction::Down { starts, children, totals, ends: leaves.iter().copied().collect() }
+        let ends = leaves.iter().map(|leaf| (leaf.node, leaf.samples)).collect();
+        Direction::Down { starts, children, totals, ends }
     }
 
-    /// The outermost nodes, and the number of samples without frames.
-    fn first(&self, leaves: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
+    /// The outermost nodes. The samples that end before them have no frames.
+    fn first(&self, leaves: &[NodeSamples], item: impl Fn(NodeId) -> u32) -> WalkStep {
         match self {
             Direction::Up(_) => {
-                let bare = leaves.iter().filter(|(leaf, _)| *leaf == NodeId::ROOT).map(|(_, n)| n).sum();
-                let next = leaves.iter().filter(|(leaf, _)| *leaf != NodeId::ROOT);
-                (bare, next.map(|&(leaf, n)| (item(leaf), leaf, n)).collect())
+                let frameless = leaves.iter().filter(|leaf| leaf.node == NodeId::ROOT);
+                let framed = leaves.iter().filter(|leaf| leaf.node != NodeId::ROOT);
+                let next = |&NodeSamples { node, samples }| NextNode { item: item(node), node, samples };
+                WalkStep { ends: frameless.map(|leaf| leaf.samples).sum(), next: framed.map(next).collect() }
             }
-            Direction::Down { .. } => self.next(&[(NodeId::ROOT, 0)], item),
+            Direction::Down { .. } => self.next(&[NodeSamples { node: NodeId::ROOT, samples: 0 }], item),
         }
     }
 
-    /// The next nodes above `members`, and the number of samples that end at `members`.
-    fn next(&self, members: &[(NodeId, u64)], item: impl Fn(NodeId) -> u32) -> (u64, Vec<Next>) {
-        let mut end = 0;
-        let mut next = Vec::new();
-        for &(node, ticks) in members {
+    /// The next nodes above `members`.
+    fn next(&self, members: &[NodeSamples], item: impl Fn(NodeId) -> u32) -> WalkStep {
+        let mut step = WalkStep { ends: 0, next: Vec::new() };
+        let next = |node, samples| NextNode { item: item(node), node, samples };
+        for &NodeSamples { node, samples } in members {
             match self {
                 Direction::Up(trie) => match trie.parent(node) {
-                    NodeId::ROOT => end += ticks,
-                    parent => next.push((item(parent), parent, ticks)),
+                    NodeId::ROOT => step.ends += samples,
+                    parent => step.next.push(next(parent, samples)),
                 },
                 Direction::Down { starts, children, totals, ends } => {
-                    end += ends.get(&node).copied().unwrap_or(0);
+                    step.ends += ends.get(&node).copied().unwrap_or(0);
                     let range = starts[node.index()] as usize..starts[node.index() + 1] as usize;
                     let children = children[range].iter().filter(|c| totals[c.index()] > 0);
-                    next.extend(children.map(|&c| (item(c), c, totals[c.index()])));
+                    step.next.extend(children.map(|&c| next(c, totals[c.index()])));
                 }
             }
         }
-        (end, next)
+        step
     }
 }
 
@@ -194,14 +208,14 @@ mod tests {
         reverse: bool,
     ) -> (Vec<(usize, String, u64)>, UnshownSamples) {
         let mut profile = Profile::new();
-        for (at, (stack, ticks)) in stacks.iter().enumerate() {
+        for (at, (stack, samples)) in stacks.iter().enumerate() {
             // Each frame has its own address, so that many nodes share a box.
             let frames: Vec<Arc<Frame>> = stack
                 .chars()
                 .map(|c| Frame { address: at as u64, ..Frame::named(Kind::Java, c.to_string()) })
                 .map(Arc::new)
                 .collect();
-            profile.add(&Labels::default(), &frames, *ticks, 0);
+            profile.add(&Labels::default(), &frames, *samples, 0);
         }
         let frames = profile.frames();
         let name = |s| frames.name(s).to_string();

@@ -92,6 +92,12 @@ impl UnknownReason {
             UnknownReason::NotKernelText => "not kernel text",
         }
     }
+
+    /// Whether the code is the kernel's.
+    #[must_use]
+    pub fn is_of_kernel(self) -> bool {
+        matches!(self, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
+    }
 }
 
 /// The file from which code was mapped.

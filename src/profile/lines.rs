@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::frames::FrameId;
+use super::samples::NodeSamples;
 use super::tables::Sums;
 use super::view::ProfileView;
 use crate::sample::Event;
@@ -31,14 +32,14 @@ impl ProfileView<'_> {
     pub fn lines(&self) -> Vec<LineRow> {
         let (function, rows) = self.function_rows();
         let mut sums = Sums::default();
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let mut up = self.code_up(leaf).map(|node| self.frame_of(node));
             let has_line = |id: &FrameId| self.frames().get(*id).line > 0;
             let line = if self.event() == Event::Cpu { None } else { up.find(has_line) };
             let id = line.unwrap_or_else(|| self.frame_of(leaf));
             let Some(row) = function[self.frames().symbol_of(id) as usize] else { continue };
             let frame = self.frames().get(id);
-            sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), weight);
+            sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), count);
         }
         let mut lines: Vec<LineRow> = sums
             .all()

@@ -1,6 +1,6 @@
 //! The profile: a trie of frames, weights by labels, and accounts that add up.
 //!
-//! This module depends on no stage before it and on no output format. Lost ticks are not samples: they stay in
+//! This module depends on no stage before it and on no output format. Lost samples are in no stack: they stay in
 //! [`Accounts`], and each format writes them beside the samples, so that every format sums to `kept + lost`.
 
 pub mod accounts;
@@ -25,6 +25,7 @@ pub mod strings;
 pub mod stripped;
 pub mod tables;
 pub mod trie;
+pub mod unknown;
 pub mod view;
 pub mod wait_report;
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::samples::NodeSamples;
 use super::view::ProfileView;
 
 /// A side of a function in its stacks.
@@ -32,10 +33,10 @@ impl ProfileView<'_> {
         let frames = self.frames();
         // The last row is for samples without a neighbour.
         let no_neighbour = rows.len();
-        let mut ticks = vec![0; no_neighbour + 1];
+        let mut samples = vec![0; no_neighbour + 1];
         // For each row, the last leaf whose stack was counted.
         let mut seen = vec![usize::MAX; no_neighbour + 1];
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let path: Vec<usize> = self
                 .code_up(leaf)
                 .filter_map(|node| function[frames.symbol_of(self.frame_of(node)) as usize])
@@ -47,12 +48,12 @@ impl ProfileView<'_> {
                 };
                 let row = next.copied().unwrap_or(no_neighbour);
                 if std::mem::replace(&mut seen[row], leaf.index()) != leaf.index() {
-                    ticks[row] += weight;
+                    samples[row] += count;
                 }
             }
         }
         let symbols = rows.iter().map(|row| Some(row.symbol)).chain([None]);
-        let all = symbols.zip(ticks).map(|(symbol, total)| NeighbourRow { symbol, total });
+        let all = symbols.zip(samples).map(|(symbol, total)| NeighbourRow { symbol, total });
         let mut found: Vec<NeighbourRow> = all.filter(|row| row.total > 0).collect();
         found.sort_by_key(|row| Reverse(row.total));
         found

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accounts::Accounts;
 use super::pauses::PauseTotals;
-use super::tables::Unknown;
+use super::unknown::UnknownFrames;
 use super::wait_report::WaitReport;
 use crate::limits::LimitRow;
 use crate::sample::{Event, ThreadContext};
@@ -67,7 +67,7 @@ pub struct EventReport {
     /// Of the filtered ticks, those of idle CPUs; 0 where idleness is shown.
     pub idle: u64,
     /// Frames without a name in the profile's stacks.
-    pub unknown: Unknown,
+    pub unknown: UnknownFrames,
     /// Stop reasons of user stacks: label and number of samples. All samples count, including those that a filter by
     /// name removed from the profile.
     #[serde(rename = "ends")]
@@ -148,7 +148,8 @@ pub struct StopRow {
     #[serde(default)]
     pub advice: String,
     /// Samples in whose stacks unwinding stopped there.
-    pub ticks: u64,
+    #[serde(rename = "ticks")]
+    pub samples: u64,
 }
 
 /// A JVM and the source of its names.
@@ -176,11 +177,14 @@ pub struct JvmReport {
     /// compiled before the agent was loaded, or there is no agent.
     pub compiled_before: Option<f64>,
     /// Samples of the process.
-    pub ticks: u64,
+    #[serde(rename = "ticks")]
+    pub samples: u64,
     /// Samples with a Java frame.
-    pub java_ticks: u64,
-    /// Of `java_ticks`, samples whose stack does not reach the root.
-    pub rootless_ticks: u64,
+    #[serde(rename = "java_ticks")]
+    pub java_samples: u64,
+    /// Of `java_samples`, samples whose stack does not reach the root.
+    #[serde(rename = "rootless_ticks")]
+    pub rootless_samples: u64,
     /// Size of the agent's log in bytes.
     pub log_bytes: u64,
     /// Whether the log was cut.

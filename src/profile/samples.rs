@@ -396,13 +396,22 @@ impl Profile {
     }
 }
 
+/// A node of the trie with a number of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSamples {
+    /// The node.
+    pub node: NodeId,
+    /// Number of samples, not their weight.
+    pub samples: u64,
+}
+
 /// Leaves with the number of their samples, over all labels; `samples` must be in the order of leaves.
-pub(super) fn leaves(samples: &[Sample]) -> Vec<(NodeId, u64)> {
-    let mut leaves: Vec<(NodeId, u64)> = Vec::with_capacity(samples.len());
+pub(super) fn leaves(samples: &[Sample]) -> Vec<NodeSamples> {
+    let mut leaves: Vec<NodeSamples> = Vec::with_capacity(samples.len());
     for Sample { leaf, weight, .. } in samples {
         match leaves.last_mut() {
-            Some((last, sum)) if last == leaf => *sum += weight.count,
-            _ => leaves.push((*leaf, weight.count)),
+            Some(last) if last.node == *leaf => last.samples += weight.count,
+            _ => leaves.push(NodeSamples { node: *leaf, samples: weight.count }),
         }
     }
     leaves

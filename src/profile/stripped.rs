@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::advice::for_nameless;
 use super::frame::{Frame, Module, UnknownReason};
-use super::tables::Ticks;
+use super::tables::RowSamples;
 use super::view::ProfileView;
 
 /// Stands between the file and the first address of a function, as in disassemblers and samply.
@@ -79,8 +79,8 @@ impl ProfileView<'_> {
             }))
         });
         let row_of: Vec<Option<usize>> = row_of.collect();
-        let ticks = self.ticks(rows.len(), |frame| row_of[frame.0 as usize]);
-        for (row, Ticks { itself, total, .. }) in rows.iter_mut().zip(ticks) {
+        let samples = self.row_samples(rows.len(), |frame| row_of[frame.0 as usize]);
+        for (row, RowSamples { itself, total, .. }) in rows.iter_mut().zip(samples) {
             (row.itself, row.total) = (itself, total);
         }
         rows.retain(|r| r.total > 0);

@@ -1,15 +1,14 @@
-//! Flat tables of a profile: functions, lines, processes and unknown frames.
+//! Flat tables of a profile: functions and processes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::frame::UnknownReason;
 use super::frames::FrameId;
 use super::kind::{Kind, Origin};
+use super::samples::NodeSamples;
 use super::strings::StrId;
 use super::trie::NodeId;
 use super::view::ProfileView;
@@ -45,47 +44,7 @@ pub struct ProcessRow {
     /// Ids of these processes in ascending order, in the initial pid namespace.
     pub pids: Vec<u32>,
     /// Samples of these processes.
-    pub ticks: u64,
-}
-
-/// Frames without a name for the same reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnknownRow {
-    /// Why they have no name.
-    pub why: UnknownReason,
-    /// Such frames, each counted as often as it was sampled.
-    pub frames: u64,
-    /// Samples whose leaf is such a frame.
-    pub leaves: u64,
-}
-
-/// Unknown parts of a profile's stacks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unknown {
-    /// User frames, each counted as often as it was sampled.
-    pub user_frames: u64,
-    /// The reasons that occur, the most frequent first.
-    pub rows: Vec<UnknownRow>,
-    /// Samples whose stack is cut on the side of the root.
-    pub truncated: u64,
-}
-
-impl Unknown {
-    /// User frames without a name, each counted as often as it was sampled.
-    #[must_use]
-    pub fn user(&self) -> u64 {
-        self.rows.iter().filter(|r| !of_kernel(r.why)).map(|r| r.frames).sum()
-    }
-
-    /// Samples whose leaf has no name.
-    #[must_use]
-    pub fn leaves(&self) -> u64 {
-        self.rows.iter().map(|r| r.leaves).sum()
-    }
-}
-
-fn of_kernel(why: UnknownReason) -> bool {
-    matches!(why, UnknownReason::KernelHidden | UnknownReason::NotKernelText)
+    pub samples: u64,
 }
 
 /// Kinds of one family with equal names are one function. C++ and native are one family, because only the look of a
@@ -110,7 +69,7 @@ pub struct JavaFrameCounts {
 
 /// Samples of a row of a table.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ticks {
+pub(super) struct RowSamples {
     pub(super) itself: u64,
     pub(super) total: u64,
     /// Of `itself` and `total`, the samples in which the row's frame nearest to the leaf is inlined.
@@ -118,9 +77,9 @@ pub(super) struct Ticks {
     inlined_total: u64,
 }
 
-impl Ticks {
+impl RowSamples {
     fn are_mostly_inlined(&self) -> bool {
-        let Ticks { itself, total, inlined_itself, inlined_total } = *self;
+        let RowSamples { itself, total, inlined_itself, inlined_total } = *self;
         if itself > 0 { inlined_itself > itself / 2 } else { inlined_total > total / 2 }
     }
 }
@@ -131,9 +90,10 @@ impl ProfileView<'_> {
     pub fn functions(&self) -> Vec<FunctionRow> {
         let (function, mut rows) = self.function_rows();
         let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
-        let ticks = self.ticks(rows.len(), row_of);
-        for (row, ticks) in rows.iter_mut().zip(ticks) {
-            (row.itself, row.total, row.inlined) = (ticks.itself, ticks.total, ticks.are_mostly_inlined());
+        let samples = self.row_samples(rows.len(), row_of);
+        for (row, samples) in rows.iter_mut().zip(samples) {
+            (row.itself, row.total, row.inlined) =
+                (samples.itself, samples.total, samples.are_mostly_inlined());
         }
         rows.retain(|r| r.total > 0);
         rows.sort_by_key(|r| (Reverse(r.itself), Reverse(r.total), r.symbol));
@@ -154,14 +114,18 @@ impl ProfileView<'_> {
     }
 
     /// Counts the samples of `rows` rows; `row_of` gives the row of a frame, if the frame has one.
-    pub(super) fn ticks(&self, rows: usize, row_of: impl Fn(FrameId) -> Option<usize>) -> Vec<Ticks> {
-        let mut ticks = vec![Ticks::default(); rows];
+    pub(super) fn row_samples(
+        &self,
+        rows: usize,
+        row_of: impl Fn(FrameId) -> Option<usize>,
+    ) -> Vec<RowSamples> {
+        let mut samples = vec![RowSamples::default(); rows];
         // For each row, the leaf of the last stack that contains it: a row counts once for each stack.
         let mut seen = vec![usize::MAX; rows];
         let frames = self.frames();
         let is_inlined: Vec<bool> =
             frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             for (up, node) in self.code_up(leaf).enumerate() {
                 let frame = self.frame_of(node);
                 let Some(row) = row_of(frame) else { continue };
@@ -169,17 +133,17 @@ impl ProfileView<'_> {
                     continue;
                 }
                 seen[row] = leaf.index();
-                let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { weight } else { 0 };
-                let ticks = &mut ticks[row];
-                ticks.total += weight;
-                ticks.inlined_total += of_inlined;
+                let of_inlined = if is_inlined[frames.symbol_of(frame) as usize] { count } else { 0 };
+                let samples = &mut samples[row];
+                samples.total += count;
+                samples.inlined_total += of_inlined;
                 if up == 0 {
-                    ticks.itself += weight;
-                    ticks.inlined_itself += of_inlined;
+                    samples.itself += count;
+                    samples.inlined_itself += of_inlined;
                 }
             }
         }
-        ticks
+        samples
     }
 
     /// How many samples have a leaf in the kernel, and how many in user code.
@@ -187,13 +151,13 @@ impl ProfileView<'_> {
     pub fn leaf_sides(&self) -> LeafSides {
         let frames = self.frames();
         let mut sides = LeafSides::default();
-        for (leaf, weight) in self.ending() {
+        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
             let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(leaf)) as usize];
             match symbol.kind.origin() {
                 Origin::NotCode => {}
-                Origin::Kernel => sides.kernel += weight,
-                _ if symbol.unknown.is_some_and(of_kernel) => sides.kernel += weight,
-                _ => sides.user += weight,
+                Origin::Kernel => sides.kernel += count,
+                _ if symbol.unknown.is_some_and(UnknownReason::is_of_kernel) => sides.kernel += count,
+                _ => sides.user += count,
             }
         }
         sides
@@ -235,8 +199,8 @@ impl ProfileView<'_> {
     }
 
     /// Leaves with the number of their samples, without samples that have no frames.
-    pub(super) fn ending(&self) -> impl Iterator<Item = (NodeId, u64)> + use<> {
-        self.leaves().into_iter().filter(|(leaf, _)| *leaf != NodeId::ROOT)
+    pub(super) fn framed_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
+        self.leaves().into_iter().filter(|leaf| leaf.node != NodeId::ROOT)
     }
 
     /// Processes by name, those with the most samples first.
@@ -245,50 +209,20 @@ impl ProfileView<'_> {
         let mut by_name: BTreeMap<Arc<str>, (Vec<u32>, u64)> = BTreeMap::new();
         for sample in self.samples() {
             let labels = self.labels(sample.labels);
-            let (pids, ticks) = by_name.entry(Arc::clone(&labels.process)).or_default();
+            let (pids, samples) = by_name.entry(Arc::clone(&labels.process)).or_default();
             pids.push(labels.pid);
-            *ticks += sample.weight.count;
+            *samples += sample.weight.count;
         }
         let mut rows: Vec<ProcessRow> = by_name
             .into_iter()
-            .map(|(name, (mut pids, ticks))| {
+            .map(|(name, (mut pids, samples))| {
                 pids.sort_unstable();
                 pids.dedup();
-                ProcessRow { name, pids, ticks }
+                ProcessRow { name, pids, samples }
             })
             .collect();
-        rows.sort_by_key(|r| Reverse(r.ticks));
+        rows.sort_by_key(|r| Reverse(r.samples));
         rows
-    }
-
-    /// Counts unknown and truncated frames, by reason.
-    #[must_use]
-    pub fn unknown(&self) -> Unknown {
-        let frames = self.frames();
-        let mut found = Unknown::default();
-        let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
-        for (leaf, weight) in self.ending() {
-            let mut cut = false;
-            for (up, node) in self.code_up(leaf).enumerate() {
-                let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
-                let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
-                    && !symbol.unknown.is_some_and(of_kernel);
-                found.user_frames += if user { weight } else { 0 };
-                cut |= symbol.kind == Kind::Marker && &**frames.name(symbol) == "[truncated]";
-                let Some(why) = symbol.unknown else { continue };
-                by_frame.add(why, weight);
-                if up == 0 {
-                    by_leaf.add(why, weight);
-                }
-            }
-            found.truncated += if cut { weight } else { 0 };
-        }
-        found.rows = by_frame
-            .all()
-            .map(|(why, frames)| UnknownRow { why, frames, leaves: by_leaf.of(&why) })
-            .collect();
-        found.rows.sort_by_key(|r| (Reverse(r.frames), r.why));
-        found
     }
 }
 
@@ -305,7 +239,7 @@ impl<K: Eq + Hash> Sums<K> {
         *self.0.entry(key).or_default() += n;
     }
 
-    fn of(&self, key: &K) -> u64 {
+    pub(super) fn of(&self, key: &K) -> u64 {
         self.0.get(key).copied().unwrap_or(0)
     }
 
@@ -318,7 +252,7 @@ impl<K: Eq + Hash> Sums<K> {
 mod tests {
     use std::sync::Arc;
 
-    use crate::profile::{Frame, Kind, Labels, Module, Profile, UnknownReason};
+    use crate::profile::{Frame, Kind, Labels, Profile, UnknownReason};
     use crate::sample::Event;
 
     fn named(kind: Kind, name: &str) -> Arc<Frame> {
@@ -405,33 +339,8 @@ mod tests {
             .of_event(Event::Cpu)
             .processes()
             .into_iter()
-            .map(|r| (r.name.to_string(), r.pids, r.ticks))
+            .map(|r| (r.name.to_string(), r.pids, r.samples))
             .collect();
         assert_eq!(shown, [("cc1".to_owned(), vec![4, 5], 5), ("make".to_owned(), vec![9], 3)]);
-    }
-
-    #[test]
-    fn unknown_frames_by_reason() {
-        let mut p = Profile::new();
-        let module = Arc::new(Module::at("/usr/lib/libx.so"));
-        let gone = Arc::new(Frame::unknown(UnknownReason::CodeMoved, None, 1));
-        let bare =
-            |address| Arc::new(Frame::unknown(UnknownReason::NoSymbol, Some(Arc::clone(&module)), address));
-        let hidden = Arc::new(Frame::unknown(UnknownReason::KernelHidden, None, 9));
-        let process = named(Kind::Process, "x");
-        let labels = Labels::default();
-        p.add(&labels, &[process.clone(), bare(1), bare(2), gone], 2, 0);
-        p.add(&labels, &[process.clone(), named(Kind::Marker, "[truncated]"), bare(3), hidden], 3, 0);
-        let u = p.of_event(Event::Cpu).unknown();
-        let shown: Vec<_> = u.rows.iter().map(|r| (r.why, r.frames, r.leaves)).collect();
-        assert_eq!(
-            shown,
-            [
-                (UnknownReason::NoSymbol, 7, 0),
-                (UnknownReason::KernelHidden, 3, 3),
-                (UnknownReason::CodeMoved, 2, 2)
-            ]
-        );
-        assert_eq!((u.user_frames, u.user(), u.leaves(), u.truncated), (9, 9, 5, 3));
     }
 }

@@ -9,7 +9,7 @@ use super::accounts::Accounts;
 use super::frames::{FrameId, FrameTable};
 use super::labels::{ContainerLabels, Labels, LabelsId};
 use super::pauses::{JvmPauses, PauseMark};
-use super::samples::{Profile, Sample, TimeSpan, Weight, leaves};
+use super::samples::{NodeSamples, Profile, Sample, TimeSpan, Weight, leaves};
 use super::trie::{NodeId, Trie};
 use crate::sample::Event;
 
@@ -82,15 +82,15 @@ impl<'p> ProfileView<'p> {
     #[must_use]
     pub fn lost(&self) -> ProfileView<'p> {
         let lost = self.accounts.lost.clone();
-        self.only(Vec::new(), Accounts { ticks: self.accounts.lost_total(), lost, ..Accounts::default() })
+        self.only(Vec::new(), Accounts { taken: self.accounts.lost_total(), lost, ..Accounts::default() })
     }
 
     fn only(&self, samples: Vec<Sample>, accounts: Accounts) -> ProfileView<'p> {
         let (samples, by_second) = summed(samples);
         let kept: u64 = samples.iter().map(|sample| sample.weight.count).sum();
-        let (ticks, period_ns, one_in) =
-            (accounts.ticks + kept, self.accounts.period_ns, self.accounts.one_in);
-        let accounts = Accounts { ticks, kept, period_ns, one_in, ..accounts };
+        let (taken, period_ns, one_in) =
+            (accounts.taken + kept, self.accounts.period_ns, self.accounts.one_in);
+        let accounts = Accounts { taken, kept, period_ns, one_in, ..accounts };
         let pauses = self.pauses_of(&samples);
         ProfileView {
             profile: self.profile,
@@ -199,7 +199,7 @@ impl<'p> ProfileView<'p> {
 
     /// Leaves with the number of their samples, over all labels, in the order of the nodes.
     #[must_use]
-    pub fn leaves(&self) -> Vec<(NodeId, u64)> {
+    pub fn leaves(&self) -> Vec<NodeSamples> {
         leaves(&self.samples)
     }
 
@@ -273,7 +273,7 @@ fn summed(by_second: Vec<Sample>) -> (Vec<Sample>, Vec<Sample>) {
 mod tests {
     use std::sync::Arc;
 
-    use super::{PauseMark, ProfileView, pauses_of_views};
+    use super::{NodeSamples, PauseMark, ProfileView, pauses_of_views};
     use crate::profile::pauses::PauseTotals;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 
@@ -283,12 +283,13 @@ mod tests {
         let mut profile = Profile::new();
         let frame = |name: &str| Arc::new(Frame::named(Kind::Native, name));
         let stack = [frame("main"), frame("work"), frame("leaf")];
-        for (pid, process, depth, ticks) in [(1, "a", 3, 5), (2, "b", 3, 7), (3, "a", 3, 2), (3, "a", 2, 1)] {
+        for (pid, process, depth, samples) in [(1, "a", 3, 5), (2, "b", 3, 7), (3, "a", 3, 2), (3, "a", 2, 1)]
+        {
             let labels = Labels { pid, process: process.into(), ..Labels::default() };
-            profile.add(&labels, &stack[..depth], ticks, ticks * 10);
+            profile.add(&labels, &stack[..depth], samples, samples * 10);
         }
         *profile.accounts_mut(Event::Cpu) =
-            Accounts { ticks: 18, kept: 15, period_ns: 10, ..Accounts::default() };
+            Accounts { taken: 18, kept: 15, period_ns: 10, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 3);
         profile
     }
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(shown + lost.accounts().shown(), profile.accounts(Event::Cpu).shown());
         let (_, b) = &parts[1];
         assert_eq!(b.nodes().len(), 3);
-        assert_eq!(b.leaves(), [(b.samples()[0].leaf, 7)]);
+        assert_eq!(b.leaves(), [NodeSamples { node: b.samples()[0].leaf, samples: 7 }]);
     }
 
     #[test]

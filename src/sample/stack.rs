@@ -44,7 +44,7 @@ pub enum Leaf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of samples with this key in the window.
-    pub ticks: u64,
+    pub samples: u64,
     /// Sum of the samples' weights, in the unit of their event.
     pub weight: u64,
     /// How many waits or allocated objects the samples stand for; 0 for other events.

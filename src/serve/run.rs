@@ -46,7 +46,7 @@ pub struct ServeConfig {
 pub struct RunServer {
     address: Address,
     site: Arc<RunSite>,
-    news: Sender<PageMessage>,
+    messages: Sender<PageMessage>,
     /// Samples for which the queue had no room.
     pending: Option<Box<Profile>>,
 }
@@ -75,13 +75,13 @@ impl RunServer {
             picture_options,
             so_far: Mutex::default(),
         });
-        let (news, incoming) = channel(WAITING);
+        let (messages, incoming) = channel(WAITING);
         let of_thread = Arc::clone(&site);
         std::thread::Builder::new()
             .name("page".into())
             .spawn(move || run(&runtime, listener, &of_thread, incoming))
             .context("starting the thread of --serve")?;
-        Ok(RunServer { address, site, news, pending: None })
+        Ok(RunServer { address, site, messages, pending: None })
     }
 
     /// Where the page is: a URL, or the socket.
@@ -102,7 +102,8 @@ impl RunServer {
             }
             None => Box::new(fresh),
         };
-        if let Err(TrySendError::Full(PageMessage::Fresh(all))) = self.news.try_send(PageMessage::Fresh(all))
+        if let Err(TrySendError::Full(PageMessage::Fresh(all))) =
+            self.messages.try_send(PageMessage::Fresh(all))
         {
             self.pending = Some(all);
         }
@@ -114,7 +115,7 @@ impl RunServer {
     /// The profile cannot be encoded.
     pub fn end(&mut self, views: &[ProfileView<'_>], picture_options: &PictureOptions) -> anyhow::Result<()> {
         let document = page::packed(views, picture_options)?;
-        self.news.blocking_send(PageMessage::End(document)).context("the thread of --serve has ended")
+        self.messages.blocking_send(PageMessage::End(document)).context("the thread of --serve has ended")
     }
 
     /// Waits until the pages that are open have the whole run, at most two seconds.
@@ -134,11 +135,11 @@ impl RunServer {
 }
 
 /// Serves until the other end of the queue is dropped.
-fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut news: Receiver<PageMessage>) {
+fn run(runtime: &Runtime, listener: Listener, site: &Arc<RunSite>, mut messages: Receiver<PageMessage>) {
     runtime.block_on(async {
         tokio::spawn(serve(listener, Arc::clone(site)));
-        while let Some(news) = news.recv().await {
-            match news {
+        while let Some(message) = messages.recv().await {
+            match message {
                 PageMessage::Fresh(profile) => site.add(&profile),
                 PageMessage::End(document) => site.end(&document),
             }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::WindowBatch;
 use super::idle::IdleDetector;
 use super::name_queue::{NameQueue, QueuedStack};
 use super::new_samples::NewSamples;
 use super::object_frame;
 use super::part::{FinishedPart, PartEnding, RunPart};
-use super::sampler::WindowBatch;
 use super::tally::EventTally;
 use super::wakers::Wakers;
 use super::{long_waits, probe_frames};
@@ -115,7 +115,7 @@ impl LastStack {
     }
 
     /// Replaces the frames of process and thread.
-    fn show(&mut self, roots: Vec<FrameId>, shown: ShownOwner) {
+    fn replace_owner(&mut self, roots: Vec<FrameId>, shown: ShownOwner) {
         let before = std::mem::replace(&mut self.roots, roots.len());
         self.path.splice(..before, roots);
         self.shown = Some(shown);
@@ -128,7 +128,7 @@ pub(super) struct Aggregator {
     parts: VecDeque<RunPart>,
     idle: IdleDetector,
     view: StackDisplay,
-    /// Ticks of threads whose names may be truncated.
+    /// Samples of threads whose names may be truncated.
     cut_names: u64,
     /// Waits whose time was not measured.
     untimed: u64,
@@ -165,7 +165,7 @@ impl Aggregator {
         let Some((part, fresh)) = self.parts.front().zip(self.fresh.as_mut()) else {
             return Profile::default();
         };
-        let mut profile = fresh.take(part, self.idle.shown);
+        let mut profile = fresh.take_profile(part, self.idle.shown);
         profile.pauses = part.pauses(pauses);
         profile
     }
@@ -187,7 +187,7 @@ impl Aggregator {
         Some(FinishedPart { part: self.parts.pop_front()?, totals })
     }
 
-    /// Ticks of threads whose names may be truncated.
+    /// Samples of threads whose names may be truncated.
     pub(super) fn cut_names(&self) -> u64 {
         self.cut_names
     }
@@ -202,7 +202,7 @@ impl Aggregator {
         let WindowBatch { window: counted, events, end, totals, program: _ } = batch;
         let number = world.window;
         let (began, stacks) = (Instant::now(), counted.stacks.len());
-        let new_ticks: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
+        let new_samples: u64 = counted.events.iter().map(|of| of.counters.ticks).sum();
         self.count(number, &counted);
         self.untimed += counted.events.iter().map(|of| of.waited.untimed).sum::<u64>();
         if self.view.seconds {
@@ -229,7 +229,7 @@ impl Aggregator {
         world.awaiting_names = self.name_queue.processes();
         world.window += 1;
         log::debug!(
-            "window {number}: {new_ticks} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
+            "window {number}: {new_samples} samples, {stacks} stacks, {} events of processes; taken in within {:.1?}",
             events.len(),
             began.elapsed(),
         );
@@ -316,11 +316,11 @@ impl Aggregator {
         let event = stack.key.event;
         if let Some(waker) = stack.waker.filter(|_| stack.is_waker()) {
             let roots = self.owner_names(world, stack, false).roots(stack.key.tid);
-            return self.wakers.keep(waker, window, roots, &last.frames);
+            return self.wakers.add(waker, window, roots, &last.frames);
         }
-        let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.ticks);
+        let waits = event == Event::Cpu && self.idle.is_idle(stack, &last.frames, count.samples);
         if waits {
-            self.part(window).tally.of(event).idle += count.ticks;
+            self.part(window).tally.of(event).idle += count.samples;
             if !self.idle.shown {
                 return;
             }
@@ -330,7 +330,7 @@ impl Aggregator {
             let tally = self.part(window).tally.of(event);
             tally.waits.note(stack.key.state, wait, count);
             if wait.idle.is_some() {
-                tally.idle += count.ticks;
+                tally.idle += count.samples;
                 if !self.idle.shown {
                     return;
                 }
@@ -341,14 +341,14 @@ impl Aggregator {
             Some(shown) if shown.owner == StackOwner::of(stack) && shown.waits == waits => {
                 (shown.labels, shown.cut)
             }
-            _ => self.show(world, stack, waits, last, window),
+            _ => self.intern_owner(world, stack, waits, last, window),
         };
-        self.cut_names += if cut { count.ticks } else { 0 };
+        self.cut_names += if cut { count.samples } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
-        let above = self.wakers.above(stack);
+        let above = self.wakers.frames_above(stack);
         let part = self.part(window);
         if stack.context.span().is_some() && part.profile.labels(labels).span.is_none() {
-            part.spans_left_out += count.ticks;
+            part.spans_left_out += count.samples;
         }
         let profile = &mut part.profile;
         let object = object_frame::of(stack);
@@ -374,7 +374,7 @@ impl Aggregator {
             }
         };
         let objects = if event.allocates() { count.estimate } else { Estimate::default() };
-        let weight = Weight { count: count.ticks, value: count.weight, objects };
+        let weight = Weight { count: count.samples, value: count.weight, objects };
         let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
         for (second, weight) in long_waits::parts(weight, seconds) {
             self.part(window).profile.add_in(second, node, labels, event, weight);
@@ -385,7 +385,7 @@ impl Aggregator {
     }
 
     /// Interns the labels and the frames of process and thread of a stack. `waits`: the CPU was idle.
-    fn show(
+    fn intern_owner(
         &mut self,
         world: &mut World,
         stack: &Stack,
@@ -412,7 +412,7 @@ impl Aggregator {
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         let labels = profile.intern_labels(&labels);
-        last.show(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
+        last.replace_owner(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
         (labels, cut)
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::sampler::Totals;
+use super::batch::SessionTotals;
 use crate::capture::RunStats;
 use crate::process::opener::OpenersCost;
 use crate::process::procfs;
@@ -16,7 +16,7 @@ use crate::world::ChildStats;
 const WARM_UP: Duration = Duration::from_secs(10);
 
 /// The whole cost until now.
-pub(super) fn cost(totals: &Totals, symbols: &Stats, openers: OpenersCost, tables: Usage) -> Cost {
+pub(super) fn cost(totals: &SessionTotals, symbols: &Stats, openers: OpenersCost, tables: Usage) -> Cost {
     Cost {
         rss_bytes: peak_rss() + resident_of_children(symbols, openers),
         maps_bytes: totals.map_bytes + tables.bytes,

@@ -14,9 +14,9 @@ use crate::process::file::Unopened;
 use crate::process::inode_traits::InodeTraits;
 use crate::process::opener;
 use crate::process::root::{OpenRefusal, ProcessRoot};
-use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::probe::Probe;
+use crate::sample::{Event, EventPeriod};
 use crate::symbolize::{NoProbeSite, ProbeSite, ProbedFile};
 use crate::targets::groups::Groups;
 
@@ -35,7 +35,7 @@ pub(super) fn find(
 ) -> Result<BTreeMap<Event, Vec<FunctionPlace>>, Failure> {
     let mut roots = None;
     let mut found = BTreeMap::new();
-    for (event, _) in &settings.events {
+    for EventPeriod { event, .. } in &settings.events {
         let Some(EventOrigin::Probe(probe @ (Probe::Function { file, .. } | Probe::Marker { file, .. }))) =
             event.origin()
         else {

@@ -21,12 +21,12 @@ use crate::failure::Failure;
 /// The hidden first argument of the waiting child.
 pub const ARGUMENT: &str = "__launch";
 
-/// A child that waits for [`Launched::go`] and then executes the command.
+/// A child that waits for [`Launched::release`] and then executes the command.
 pub struct Launched {
     child: Child,
     command: String,
     socket: OwnedFd,
-    gone: bool,
+    released: bool,
 }
 
 impl Launched {
@@ -47,7 +47,7 @@ impl Launched {
             .args(command)
             .spawn()
             .with_context(|| format!("starting {name}"))?;
-        Ok(Launched { child, command: name, socket, gone: false })
+        Ok(Launched { child, command: name, socket, released: false })
     }
 
     /// The pid of the child, which the command keeps.
@@ -57,8 +57,8 @@ impl Launched {
     }
 
     /// Lets the child execute the command. Further calls do nothing.
-    pub fn go(&mut self) {
-        if !std::mem::replace(&mut self.gone, true) {
+    pub fn release(&mut self) {
+        if !std::mem::replace(&mut self.released, true) {
             // The send fails if the child is gone; then `has_ended` is true.
             let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL);
         }

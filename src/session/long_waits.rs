@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn a_long_wait_is_in_all_its_seconds() {
         let wait = |weight, units| Count {
-            ticks: 1,
+            samples: 1,
             weight,
             estimate: Estimate::of_units(units),
             longest_ns: weight,

@@ -1,6 +1,7 @@
 //! A session: the order of its steps, its main loop and its signals. The algorithms are in the parts.
 
 mod aggregator;
+mod batch;
 mod cost;
 mod functions;
 mod idle;
@@ -35,6 +36,7 @@ use crate::capture::Filter;
 use crate::capture::window::CaptureOptions;
 use crate::host;
 use crate::profile::Profile;
+use crate::sample::EventPeriod;
 use crate::targets::groups::Groups;
 use crate::waits::IdleRules;
 use crate::world::World;
@@ -49,17 +51,24 @@ pub use tally::loss_reasons;
 use aggregator::{Aggregator, StackDisplay};
 use idle::IdleDetector;
 use launch::Launched;
-use sampler::{Limits, Sampler, SamplerMessage};
+use sampler::{RunLength, Sampler, SamplerMessage};
 use stages::{LoaderMaps, Stages};
 use supported::SupportedSettings;
 
 /// How long the main loop waits for a message while a command runs or a stage has work.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends. If
-/// sampling ends early, the result has the error beside the outcome until then. `fresh` gets after each second the
-/// samples that have their names since the call before; these are in the outcome too. The next second waits while `fresh`
-/// runs.
+/// The result of [`run`].
+pub struct SampledRun {
+    /// What was sampled.
+    pub outcome: Outcome,
+    /// The error, if sampling ended early.
+    pub end: anyhow::Result<()>,
+}
+
+/// Samples as `settings` say, until the duration is over, `control` ends the session, or the launched command ends.
+/// `fresh` gets after each second the samples that have their names since the call before; these are in the outcome too.
+/// The next second waits while `fresh` runs.
 ///
 /// # Errors
 /// If this host does not allow sampling, if the command cannot be run (a [`Failure`](crate::failure::Failure) of the
@@ -68,7 +77,7 @@ pub fn run(
     settings: &Settings,
     control: &Control,
     fresh: Option<&mut dyn FnMut(Profile)>,
-) -> anyhow::Result<(Outcome, anyhow::Result<()>)> {
+) -> anyhow::Result<SampledRun> {
     let mut whole = None;
     let sampled = sample(settings, control, |outcome| whole = Some(outcome), fresh);
     let Some(mut outcome) = whole else {
@@ -79,7 +88,7 @@ pub fn run(
     if let Err(error) = &sampled {
         outcome.report.warnings.push(format!("{error:#}"));
     }
-    Ok((outcome, sampled))
+    Ok(SampledRun { outcome, end: sampled })
 }
 
 /// Like [`run`], but in parts: `hand` gets each part as soon as all its stacks have names, while sampling goes on. The
@@ -119,7 +128,7 @@ fn sample(
     let mut sampler = Sampler::prepare(options, control)?;
     let ready = sampler.ready.take().context("the sampler has no maps")?;
     groups.begin(ready.cgroups, &ready.members)?;
-    for (event, period) in &settings.events {
+    for EventPeriod { event, period } in &settings.events {
         log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
     }
     log::info!("capture: ready in {:.0?}", began.elapsed());
@@ -138,17 +147,17 @@ fn sample(
     };
     let mut stages = Stages::prepare(settings, control, world, maps, aggregator);
 
-    let news = sampler.news.take().context("the sampler has no news")?;
+    let messages = sampler.messages.take().context("the sampler has no messages")?;
     let descendants = match &settings.target {
         Target::Pids(tgids) if settings.children => stages.world().processes.descendants(tgids),
         _ => Vec::new(),
     };
     stages.begin();
-    if sampler.go(Limits { duration: settings.duration, part: settings.part }, descendants) {
+    if sampler.start(RunLength { duration: settings.duration, part: settings.part }, descendants) {
         let length = settings.duration.map_or("without limit".into(), |d| format!("for {d:?}"));
         log::info!("sampling: begun, {length}");
         if let Some(launched) = &mut launched {
-            launched.go();
+            launched.release();
         }
     }
     loop {
@@ -157,7 +166,7 @@ fn sample(
         }
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
-        match news.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
+        match messages.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
             Ok(SamplerMessage::Events(events)) => stages.events(&events),
             Ok(SamplerMessage::Window(batch)) => {
                 stages.window(*batch, control);

@@ -145,7 +145,7 @@ mod tests {
             object: None,
             context,
         };
-        let count = Count { ticks: 1, weight: 1, ..Count::default() };
+        let count = Count { samples: 1, weight: 1, ..Count::default() };
         (0..number).map(|_| QueuedStack { window, stack: stack.clone(), count, waker: None }).collect()
     }
 

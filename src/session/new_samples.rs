@@ -12,7 +12,7 @@ use crate::sample::Event;
 #[derive(Default)]
 pub(super) struct NewSamples {
     samples: Vec<Sample>,
-    /// Filtered and lost ticks that earlier looks had.
+    /// Filtered and lost samples that earlier looks had.
     past: BTreeMap<Event, Accounts>,
 }
 
@@ -21,8 +21,8 @@ impl NewSamples {
         self.samples.push(sample);
     }
 
-    /// Takes the samples out of `part`. Their accounts have no ticks of stacks that still wait for names.
-    pub(super) fn take(&mut self, part: &RunPart, idle_is_shown: bool) -> Profile {
+    /// Takes the samples out of `part`. Their accounts have no samples of stacks that still wait for names.
+    pub(super) fn take_profile(&mut self, part: &RunPart, idle_is_shown: bool) -> Profile {
         let mut profile = part.profile.extract(&self.samples);
         for sample in self.samples.drain(..) {
             profile.accounts_mut(sample.event).kept += sample.weight.count;
@@ -36,13 +36,13 @@ impl NewSamples {
                 let before = past.lost.iter().find(|(known, _)| *known == reason).map_or(0, |(_, n)| *n);
                 accounts.lose(reason, count.saturating_sub(before));
             }
-            accounts.ticks = accounts.filtered + accounts.shown();
+            accounts.taken = accounts.filtered + accounts.shown();
         }
         profile
     }
 }
 
-/// Filtered and lost ticks so far.
+/// Filtered and lost samples so far.
 fn without_samples(tally: &EventTally, idle_is_shown: bool) -> Accounts {
     let filtered = tally.counters.filtered + tally.hidden_idle(idle_is_shown);
     Accounts { filtered, lost: tally.lost(), ..Accounts::default() }
@@ -69,7 +69,7 @@ mod tests {
             let tally = part.tally.of(Event::Cpu);
             tally.counters.filtered += 7;
             tally.counters.lost[0] += lost;
-            let taken = fresh.take(&part, false);
+            let taken = fresh.take_profile(&part, false);
             taken.check().unwrap();
             assert_eq!((taken.samples().len(), taken.accounts(Event::Cpu).lost_total()), (1, lost));
             sum.merge(&taken);
@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(rows(&sum), rows(&part.profile));
         let accounts = sum.accounts(Event::Cpu);
         assert_eq!(
-            (accounts.filtered, accounts.kept, accounts.lost_total(), accounts.ticks),
+            (accounts.filtered, accounts.kept, accounts.lost_total(), accounts.taken),
             (21, 15, 3, 39)
         );
-        assert_eq!(fresh.take(&part, false).samples(), []);
+        assert_eq!(fresh.take_profile(&part, false).samples(), []);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::sampler::Totals;
+use super::batch::SessionTotals;
 use super::tally::Tally;
 use crate::profile::kind::Origin;
 use crate::profile::pauses::{JvmPauses, PauseMark};
@@ -22,7 +22,7 @@ const MAX_SPANS: usize = 1 << 17;
 pub(super) struct RunPart {
     pub(super) profile: Profile,
     pub(super) tally: Tally,
-    /// The event whose ticks the runtimes' rows of the report count.
+    /// The event whose samples the runtimes' rows of the report count.
     first: Event,
     /// The highest number of stacks in a window, for the size of the count maps.
     pub(super) most_stacks: usize,
@@ -41,14 +41,14 @@ pub(super) struct RunPart {
 pub(super) struct PartEnding {
     /// The last window.
     pub(super) window: u64,
-    pub(super) totals: Totals,
+    pub(super) totals: SessionTotals,
 }
 
 /// A part whose stacks all have their names.
 pub(super) struct FinishedPart {
     pub(super) part: RunPart,
     /// The totals at the end of the part.
-    pub(super) totals: Totals,
+    pub(super) totals: SessionTotals,
 }
 
 impl RunPart {
@@ -107,23 +107,23 @@ impl RunPart {
     pub(super) fn note(&mut self, stack: &Stack, count: Count, frames: &[Arc<Frame>]) {
         let stop_reason = stop_reason(stack, frames);
         let tally = self.tally.of(stack.key.event);
-        *tally.stop_reasons.entry(stop_reason).or_default() += count.ticks;
-        tally.traces.add(stack.context, count.ticks);
+        *tally.stop_reasons.entry(stop_reason).or_default() += count.samples;
+        tally.traces.add(stack.context, count.samples);
         if let Some(file) = stopped_in(stop_reason, frames) {
             let (rows, key) = (&mut tally.stopped_in, (file, stop_reason));
             if rows.len() < MAX_FILES || rows.contains_key(&key) {
-                *rows.entry(key).or_default() += count.ticks;
+                *rows.entry(key).or_default() += count.samples;
             }
         }
         if stack.key.event != self.first {
             return;
         }
-        let ticks = self.tally.runtimes.entry(stack.key.process).or_default();
-        ticks.all += count.ticks;
+        let samples = self.tally.runtimes.entry(stack.key.process).or_default();
+        samples.all += count.samples;
         if frames.iter().any(|frame| frame.kind.origin() == Origin::Java) {
-            ticks.managed += count.ticks;
+            samples.managed += count.samples;
             if stop_reason == StopReason::Depth || !frames.first().is_some_and(|root| begins_thread(root)) {
-                ticks.rootless += count.ticks;
+                samples.rootless += count.samples;
             }
         }
     }

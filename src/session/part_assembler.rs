@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use super::batch::{EventTotals, SessionTotals};
 use super::cost::{cost, resident};
 use super::outcome::{Outcome, ResourceUse};
 use super::part::RunPart;
-use super::sampler::{EventTotals, Totals};
 use super::stop_reason::{advice, label};
 use super::tally::EventTally;
 use crate::plan::{Settings, Target};
@@ -44,7 +44,7 @@ pub(super) struct PartAssembler {
 /// Samples of an event in all parts so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct PastSamples {
-    ticks: u64,
+    taken: u64,
     missed: u64,
     expected: u64,
 }
@@ -59,13 +59,13 @@ impl PartAssembler {
     pub(super) fn part(
         &mut self,
         part: RunPart,
-        totals: &Totals,
-        said: PartReport,
+        totals: &SessionTotals,
+        reported: PartReport,
         children: &ChildStats,
         settings: &Settings,
     ) -> Outcome {
         let ChildStats { symbols, openers } = children;
-        let pauses = part.pauses(&said.pauses);
+        let pauses = part.pauses(&reported.pauses);
         let RunPart { mut profile, mut tally, most_stacks, .. } = part;
         let duration = totals.duration.saturating_sub(self.past_duration);
         self.past_duration = totals.duration;
@@ -115,12 +115,12 @@ impl PartAssembler {
             effective_hz: hz,
             first: events.pop().unwrap_or_default(),
             others,
-            jvms: said.jvms,
-            groups: said.groups,
+            jvms: reported.jvms,
+            groups: reported.groups,
             steal: Some(steal),
-            cost: cost(totals, symbols, *openers, said.tables),
+            cost: cost(totals, symbols, *openers, reported.tables),
             limits: Vec::new(),
-            warnings: said.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
+            warnings: reported.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
             outputs: Vec::new(),
         };
         let vitals = ResourceUse {
@@ -128,8 +128,8 @@ impl PartAssembler {
             cached: symbols.cached,
             most_stacks,
             room_for_stacks: totals.room_for_stacks,
-            tables: said.tables,
-            attached: said.attached,
+            tables: reported.tables,
+            attached: reported.attached,
         };
         Outcome { profile, report, vitals, ended: totals.ended }
     }
@@ -144,22 +144,22 @@ impl PartAssembler {
     }
 
     /// The accounts of a part. The event's own count is read a moment before the window ends. A tick in between is
-    /// taken in this part and expected in the next. Over all parts expected = ticks + missed.
+    /// taken in this part and expected in the next. Over all parts expected = taken + missed.
     fn accounts(&mut self, tally: &EventTally, of: &EventTotals, hidden_idle: u64) -> Accounts {
-        let ticks = tally.counters.ticks;
+        let taken = tally.counters.ticks;
         let past = self.past.entry(of.event).or_default();
-        past.ticks += ticks;
+        past.taken += taken;
         let periods = match of.event.expected() {
-            Expectation::Counted => past.ticks + of.elapsed.missed,
+            Expectation::Counted => past.taken + of.elapsed.missed,
             Expectation::Periodic | Expectation::OneIn => of.elapsed.periods,
         };
-        let missed = periods.saturating_sub(past.ticks + past.missed);
+        let missed = periods.saturating_sub(past.taken + past.missed);
         past.missed += missed;
         let expected = periods.saturating_sub(past.expected);
         past.expected += expected;
         let is_time = of.event.unit() == Unit::Nanoseconds;
         Accounts {
-            ticks,
+            taken,
             filtered: tally.counters.filtered + hidden_idle,
             kept: tally.kept - hidden_idle,
             lost: tally.lost(),
@@ -173,27 +173,27 @@ impl PartAssembler {
 
 /// Stop reasons of user stacks, the most frequent first.
 fn stop_reasons(tally: &EventTally) -> Vec<(String, u64)> {
-    let row = |(&stop_reason, &ticks): (&StopReason, &u64)| (label(stop_reason).to_owned(), ticks);
+    let row = |(&stop_reason, &samples): (&StopReason, &u64)| (label(stop_reason).to_owned(), samples);
     let mut rows: Vec<(String, u64)> = tally.stop_reasons.iter().map(row).collect();
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     rows
 }
 
-/// The files in whose code unwinding stopped before the root, those with the most ticks first.
+/// The files in whose code unwinding stopped before the root, those with the most samples first.
 fn stopped_in(tally: &EventTally) -> Vec<StopRow> {
-    let row = |((file, stop_reason), &ticks): (&(Arc<Module>, StopReason), &u64)| StopRow {
+    let row = |((file, stop_reason), &samples): (&(Arc<Module>, StopReason), &u64)| StopRow {
         file: file.path.to_string(),
         why: label(*stop_reason).to_owned(),
         advice: advice(*stop_reason, file).unwrap_or_default().to_owned(),
-        ticks,
+        samples,
     };
     let mut rows: Vec<StopRow> = tally.stopped_in.iter().map(row).collect();
-    rows.sort_by(|a, b| b.ticks.cmp(&a.ticks).then_with(|| a.cmp(b)));
+    rows.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.cmp(b)));
     rows.truncate(MAX_STOP_ROWS);
     rows
 }
 
-fn warnings(profile: &Profile, totals: &Totals, symbols: &Stats) -> Vec<String> {
+fn warnings(profile: &Profile, totals: &SessionTotals, symbols: &Stats) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Err(error) = profile.check() {
         warnings.push(error);

@@ -18,7 +18,7 @@ impl Progress {
         Progress { shown: wanted && std::io::stderr().is_terminal(), begin: Instant::now(), duration }
     }
 
-    pub(super) fn show(&self, samples: u64) {
+    pub(super) fn draw(&self, samples: u64) {
         if self.shown {
             let line = line(self.begin.elapsed(), self.duration, samples);
             // Sampling goes on if the terminal is gone.

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
+use super::batch::{EventTotals, SessionTotals, WindowBatch};
 use crate::capture::online::Online;
 use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
 use crate::capture::{
-    AllocationProbes, Capture, CgroupMap, CgroupMember, ContextMap, ExpectedSamples, IdleAddressMap,
-    RunStats, UnwindMemory, Window,
+    AllocationProbes, Capture, CgroupMap, CgroupMember, ContextMap, IdleAddressMap, UnwindMemory, Window,
 };
 use crate::plan::Control;
 use crate::process::ProcessEvent;
 use crate::process::throttling::MachineTime;
 use crate::sample::unit::Unit;
-use crate::sample::{Event, MonoNs};
+use crate::sample::{EventPeriod, MonoNs};
 use crate::targets::processes::{FilterChange, Targets};
 
 /// The length of a window.
@@ -43,63 +43,12 @@ pub(super) enum SamplerMessage {
     Window(Box<WindowBatch>),
 }
 
-pub(super) struct WindowBatch {
-    pub(super) window: Window,
-    /// Process events up to the window's end that were not sent before, in time order.
-    pub(super) events: Vec<ProcessEvent>,
-    pub(super) end: MonoNs,
-    /// Totals until now, if the window is the last of a part.
-    pub(super) totals: Option<Totals>,
-    /// Run time of the BPF program until now.
-    pub(super) program: Option<RunStats>,
-}
-
-/// Totals since the start of sampling.
-#[derive(Clone, Debug)]
-pub(super) struct Totals {
-    pub(super) events: Vec<EventTotals>,
-    pub(super) program: Option<RunStats>,
-    /// When the part ended, by the monotonic clock, which cannot be set.
-    pub(super) ended: Instant,
-    /// The same moment by the wall clock.
-    pub(super) ended_at: jiff::Timestamp,
-    /// The CPU time of the machine at that moment.
-    pub(super) machine: MachineTime,
-    /// From the first tick to the end.
-    pub(super) duration: Duration,
-    /// Side-band events that the kernel dropped because a ring was full.
-    pub(super) lost_events: u64,
-    /// Kernel memory of the maps, bytes.
-    pub(super) map_bytes: u64,
-    /// Capacity of the count map of a window, in distinct stacks.
-    pub(super) room_for_stacks: u32,
-    /// The highest number of CPUs that were sampled at the same time.
-    pub(super) cpus: usize,
-}
-
-/// Totals of an event since the start of sampling.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EventTotals {
-    pub(super) event: Event,
-    /// The event's own count of the samples that there should have been.
-    pub(super) elapsed: ExpectedSamples,
-    /// What one sample stands for in the part that ends here, in the event's unit.
-    pub(super) period: u64,
-}
-
-impl Totals {
-    /// Nanoseconds that a sample stands for, or `None` if the session does not sample time.
-    pub(super) fn clock_ns(&self) -> Option<u64> {
-        self.events.iter().find(|of| of.event.unit() == Unit::Nanoseconds).map(|of| of.period)
-    }
-}
-
 pub(super) struct Sampler {
     thread: JoinHandle<anyhow::Result<()>>,
     go: SyncSender<StartCommand>,
     control: Control,
     /// The channel closes when sampling has ended.
-    pub(super) news: Option<Receiver<SamplerMessage>>,
+    pub(super) messages: Option<Receiver<SamplerMessage>>,
     /// The receiver sets this flag while it waits: process events then come at once, else with their window.
     pub(super) eager: Arc<AtomicBool>,
     pub(super) ready: Option<ProgramHandles>,
@@ -137,14 +86,14 @@ impl ProgramHandles {
 
 /// How long to sample, and how many windows make a part (`None`: the whole session is one part).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct RunLength {
     pub(super) duration: Option<Duration>,
     pub(super) part: Option<u32>,
 }
 
 /// The command to start sampling.
 struct StartCommand {
-    limits: Limits,
+    length: RunLength,
     /// Descendants of the chosen processes.
     descendants: Vec<u32>,
     /// Gets a message when the events run.
@@ -165,7 +114,7 @@ impl Sampler {
     pub(super) fn prepare(options: CaptureOptions, control: &Control) -> anyhow::Result<Sampler> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let (go, may_go) = mpsc::sync_channel(1);
-        let (send, news) = mpsc::sync_channel(WAITING);
+        let (send, messages) = mpsc::sync_channel(WAITING);
         let eager = Arc::new(AtomicBool::new(false));
         let sink = WindowSender { send, eager: Arc::clone(&eager) };
         let control_in_thread = control.clone();
@@ -183,25 +132,32 @@ impl Sampler {
                     }
                 };
                 let _ = ready.send(Ok(given));
-                let Some(StartCommand { limits, descendants, begun }) = run.wait(&may_go) else {
+                let Some(StartCommand { length, descendants, begun }) = run.wait(&may_go) else {
                     return Ok(());
                 };
                 let early = std::mem::take(&mut run.events);
                 run.follow(|targets| targets.begin(&descendants, &early));
                 run.events = early;
-                run.sample(limits, &control_in_thread, &sink, &begun)
+                run.sample(length, &control_in_thread, &sink, &begun)
             })
             .context("starting the sampling thread")?;
         let given = is_ready.recv().unwrap_or_else(|_| Err(anyhow!("the sampling thread ended")))?;
-        Ok(Sampler { thread, go, control: control.clone(), news: Some(news), eager, ready: Some(given) })
+        Ok(Sampler {
+            thread,
+            go,
+            control: control.clone(),
+            messages: Some(messages),
+            eager,
+            ready: Some(given),
+        })
     }
 
     /// Starts the events, and returns when they run: a program that starts later is sampled from its first instruction.
     /// Returns false if the events do not run; `finish` returns the error. The side-band reports descendants that start
     /// later.
-    pub(super) fn go(&self, limits: Limits, descendants: Vec<u32>) -> bool {
+    pub(super) fn start(&self, length: RunLength, descendants: Vec<u32>) -> bool {
         let (begun, has_begun) = mpsc::sync_channel(1);
-        self.go.send(StartCommand { limits, descendants, begun }).is_ok() && has_begun.recv().is_ok()
+        self.go.send(StartCommand { length, descendants, begun }).is_ok() && has_begun.recv().is_ok()
     }
 
     /// Waits for the end. The caller must have read all messages, or dropped the receiver.
@@ -217,8 +173,7 @@ impl Sampler {
 
 struct Run {
     capture: Capture,
-    /// The sampled events and their periods.
-    sampled: Vec<(Event, u64)>,
+    sampled: Vec<EventPeriod>,
     online: Online,
     sideband: Sideband,
     follow_children: bool,
@@ -252,7 +207,7 @@ impl Run {
         })
     }
 
-    /// Waits for the command to start and its limits; `None` if the sender is gone. Attaching to JVMs may take seconds.
+    /// Waits for the command to start; `None` if the sender is gone. Attaching to JVMs may take seconds.
     /// Meanwhile this reads the side-band, because its rings would overflow.
     fn wait(&mut self, may_go: &Receiver<StartCommand>) -> Option<StartCommand> {
         loop {
@@ -271,7 +226,7 @@ impl Run {
     /// Samples until the duration is over or `control` stops the session.
     fn sample(
         &mut self,
-        limits: Limits,
+        length: RunLength,
         control: &Control,
         sink: &WindowSender,
         begun: &SyncSender<()>,
@@ -280,7 +235,7 @@ impl Run {
         self.capture.start()?;
         // `go` waits for this message, or has returned already.
         let _ = begun.try_send(());
-        let sampled = self.turn_windows(begin, limits, control, sink);
+        let sampled = self.turn_windows(begin, length, control, sink);
         if sampled.is_err() {
             self.close(begin, sink);
         }
@@ -290,11 +245,11 @@ impl Run {
     fn turn_windows(
         &mut self,
         begin: Instant,
-        limits: Limits,
+        length: RunLength,
         control: &Control,
         sink: &WindowSender,
     ) -> anyhow::Result<()> {
-        let deadline = limits.duration.and_then(|limit| begin.checked_add(limit));
+        let deadline = length.duration.and_then(|limit| begin.checked_add(limit));
         let mut next = begin + WINDOW;
         let mut windows = 0u32;
         loop {
@@ -307,7 +262,7 @@ impl Run {
             }
             if stopping || Instant::now() >= next {
                 windows += 1;
-                let ends_part = stopping || limits.part.is_some_and(|part| windows >= part);
+                let ends_part = stopping || length.part.is_some_and(|part| windows >= part);
                 self.cpus = self.cpus.max(self.capture.cpus().len());
                 // Read before the window ends: a tick between the two is in the window and never counts as missed.
                 let totals = ends_part.then(|| self.totals(begin)).transpose()?;
@@ -348,7 +303,7 @@ impl Run {
     }
 
     /// Returns false if the receiver is gone.
-    fn send_window(&mut self, window: Window, totals: Option<Totals>, sink: &WindowSender) -> bool {
+    fn send_window(&mut self, window: Window, totals: Option<SessionTotals>, sink: &WindowSender) -> bool {
         self.take_events();
         let program = self.capture.run_stats();
         let events = std::mem::take(&mut self.events);
@@ -371,14 +326,15 @@ impl Run {
         Ok(())
     }
 
-    fn totals(&self, begin: Instant) -> anyhow::Result<Totals> {
+    fn totals(&self, begin: Instant) -> anyhow::Result<SessionTotals> {
         // Before the events' counts: this read takes milliseconds on large hosts, in which samples go on.
         let machine = MachineTime::now();
         let counted = self.sampled.iter().zip(self.capture.elapsed()?);
-        let events =
-            counted.map(|(&(event, period), elapsed)| EventTotals { event, elapsed, period }).collect();
+        let events = counted
+            .map(|(&EventPeriod { event, period }, elapsed)| EventTotals { event, elapsed, period })
+            .collect();
         let (ended, ended_at) = (Instant::now(), jiff::Timestamp::now());
-        Ok(Totals {
+        Ok(SessionTotals {
             events,
             ended,
             ended_at,
@@ -395,8 +351,8 @@ impl Run {
     /// Samples time at another period if the budget says so.
     fn follow_period(&mut self, control: &Control) -> anyhow::Result<()> {
         let Some(wanted) = control.period() else { return Ok(()) };
-        let of_time = self.sampled.iter_mut().filter(|(event, _)| event.unit() == Unit::Nanoseconds);
-        for (event, period) in of_time.filter(|(_, period)| *period != wanted) {
+        let of_time = self.sampled.iter_mut().filter(|sampled| sampled.event.unit() == Unit::Nanoseconds);
+        for EventPeriod { event, period } in of_time.filter(|sampled| sampled.period != wanted) {
             self.capture.set_period(*event, wanted)?;
             *period = wanted;
             log::info!("sampling: from now on {} has a sample for each {wanted} ns", event.name());

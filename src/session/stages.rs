@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::Outcome;
 use super::aggregator::Aggregator;
+use super::batch::WindowBatch;
 use super::cost::SteadyMeter;
 use super::part::FinishedPart;
 use super::part_assembler::PartAssembler;
 use super::progress::Progress;
-use super::sampler::WindowBatch;
 use super::targets_stage::TargetsStage;
 use crate::allocators;
 use crate::capture::{AllocationProbes, ContextMap, UnwindMemory};
@@ -21,8 +21,8 @@ use crate::process::ProcessEvent;
 use crate::profile::Profile;
 use crate::profile::samples::TimeSpan;
 use crate::runtime;
-use crate::sample::Event;
 use crate::sample::unit::Unit;
+use crate::sample::{Event, EventPeriod};
 use crate::trace::{ContextPlaces, ProcessContexts};
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, World};
 
@@ -124,7 +124,7 @@ impl<'a> Stages<'a> {
             start_unix_ns: self.begun.as_nanosecond().try_into().unwrap_or(0),
             duration_ns: Timestamp::now().duration_since(self.begun).as_nanos().try_into().unwrap_or(0),
         };
-        for (event, period) in &self.settings.events {
+        for EventPeriod { event, period } in &self.settings.events {
             let is_time = event.unit() == Unit::Nanoseconds;
             let accounts = fresh.accounts_mut(*event);
             (accounts.period_ns, accounts.one_in) = if is_time { (*period, 0) } else { (0, *period) };
@@ -154,7 +154,7 @@ impl<'a> Stages<'a> {
         }
         self.aggregator.window(&mut self.world, batch);
         self.note_limits();
-        self.progress.show(self.aggregator.samples());
+        self.progress.draw(self.aggregator.samples());
         if control.take_evict() {
             self.world.symbolizer.release_memory();
             self.stages.iter_mut().for_each(|stage| stage.release_memory());
@@ -192,15 +192,15 @@ impl<'a> Stages<'a> {
         while let Some(FinishedPart { part, totals }) = self.aggregator.take_part() {
             let children = self.world.child_stats();
             self.note_limits();
-            let mut said = PartReport::default();
+            let mut reported = PartReport::default();
             let end = PartEnd {
                 window: part.last_window(),
-                ticks: &part.tally.runtimes,
+                samples: &part.tally.runtimes,
                 symbols: &children.symbols,
             };
-            self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut said));
+            self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut reported));
             let spans_left_out = part.spans_left_out;
-            let mut outcome = self.course.part(part, &totals, said, &children, self.settings);
+            let mut outcome = self.course.part(part, &totals, reported, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
             limits.note(Limit::Stacks, "", outcome.profile.cut());

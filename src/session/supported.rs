@@ -17,8 +17,8 @@ impl SupportedSettings {
     /// # Errors
     /// A [`Failure`] of the host if no event remains.
     pub(super) fn of(settings: &Settings) -> Result<SupportedSettings, Failure> {
-        let waits = settings.events.iter().any(|(event, _)| *event == Event::Wait);
-        let events: Vec<Event> = settings.events.iter().map(|(event, _)| *event).collect();
+        let waits = settings.events.iter().any(|sampled| sampled.event == Event::Wait);
+        let events: Vec<Event> = settings.events.iter().map(|sampled| sampled.event).collect();
         may_interrupt(&events, KernelRelease::running())?;
         SupportedSettings::with(settings, if waits { SwitchHook::find().err() } else { None })
     }
@@ -26,7 +26,7 @@ impl SupportedSettings {
     fn with(settings: &Settings, refused: Option<NoSwitchHook>) -> Result<SupportedSettings, Failure> {
         let mut settings = settings.clone();
         let Some(why) = refused else { return Ok(SupportedSettings { settings, warning: None }) };
-        settings.events.retain(|(event, _)| *event != Event::Wait);
+        settings.events.retain(|sampled| sampled.event != Event::Wait);
         let warning = format!("waiting time cannot be sampled: {why}");
         if settings.events.is_empty() {
             return Err(Failure::host(warning));
@@ -62,6 +62,7 @@ fn may_interrupt(events: &[Event], release: Option<KernelRelease>) -> Result<(),
 mod tests {
     use super::*;
     use crate::failure::Exit;
+    use crate::sample::EventPeriod;
 
     #[test]
     fn an_old_kernel_does_not_mix_interrupts_and_probes() {
@@ -77,14 +78,15 @@ mod tests {
 
     #[test]
     fn a_host_without_a_hook_samples_the_other_events() {
+        let sampled = |event| EventPeriod { event, period: 1 };
         let mut settings = Settings::for_test();
-        settings.events = vec![(Event::Cpu, 1), (Event::Wait, 1)];
+        settings.events = [Event::Cpu, Event::Wait].map(sampled).to_vec();
         let all = SupportedSettings::with(&settings, None).ok().unwrap();
         assert_eq!((all.settings.events.len(), all.warning), (2, None));
         let some = SupportedSettings::with(&settings, Some(NoSwitchHook::Neither)).ok().unwrap();
-        assert_eq!(some.settings.events, [(Event::Cpu, 1)]);
+        assert_eq!(some.settings.events, [sampled(Event::Cpu)]);
         assert!(some.warning.unwrap().contains("sched_exit_tp"));
-        settings.events = vec![(Event::Wait, 1)];
+        settings.events = vec![sampled(Event::Wait)];
         let none = SupportedSettings::with(&settings, Some(NoSwitchHook::NoFunction)).err().unwrap();
         assert_eq!(none.exit, Exit::Host);
     }

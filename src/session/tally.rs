@@ -20,7 +20,7 @@ pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     events: BTreeMap<Event, EventTally>,
-    /// Ticks of the first event by process, for the runtimes' rows of the report.
+    /// Samples of the first event by process, for the runtimes' rows of the report.
     pub(super) runtimes: HashMap<ProcessId, RuntimeSamples>,
 }
 
@@ -42,28 +42,28 @@ impl Tally {
 pub(super) struct EventTally {
     /// Sum of all windows.
     pub(super) counters: Counters,
-    /// Ticks that have a stack in the profile or were idle.
+    /// Samples that have a stack in the profile or were idle.
     pub(super) kept: u64,
     /// The idle ones among `kept`; in the profile only with `--idle`.
     pub(super) idle: u64,
-    /// Ticks whose frames never arrived.
+    /// Samples whose frames never arrived.
     pub(super) frameless: u64,
-    /// Ticks that were counted under a key that names no event.
+    /// Samples that were counted under a key that names no event.
     pub(super) misfiled: u64,
-    /// Ticks by stop reason of the user stack.
+    /// Samples by stop reason of the user stack.
     pub(super) stop_reasons: HashMap<StopReason, u64>,
-    /// Ticks of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
+    /// Samples of stacks that did not reach the root, by stop reason and by the file in whose code unwinding stopped.
     pub(super) stopped_in: HashMap<(Arc<Module>, StopReason), u64>,
     /// Of the event `wait`.
     pub(super) waits: WaitTally,
     /// Of events of allocations.
     pub(super) allocated: Allocated,
-    /// Ticks by what is known of their threads' traces.
+    /// Samples by what is known of their threads' traces.
     pub(super) traces: TraceReport,
 }
 
 impl EventTally {
-    /// Idle ticks that are not in the profile: all of them, or 0 if idle stacks are `shown`.
+    /// Idle samples that are not in the profile: all of them, or 0 if idle stacks are `shown`.
     pub(super) fn hidden_idle(&self, shown: bool) -> u64 {
         if shown { 0 } else { self.idle }
     }

@@ -42,7 +42,7 @@ struct WaitSum {
 
 impl WaitSum {
     fn add(&mut self, count: Count) {
-        self.samples += count.ticks;
+        self.samples += count.samples;
         self.waits += count.estimate;
         self.longest_ns = self.longest_ns.max(count.longest_ns);
     }
@@ -55,7 +55,7 @@ impl WaitSum {
 
 impl WaitTally {
     pub(super) fn note(&mut self, state: ThreadState, view: &WaitView, count: Count) {
-        *self.states.entry(state).or_default() += count.ticks;
+        *self.states.entry(state).or_default() += count.samples;
         if let (None, Some(lock)) = (&view.idle, &view.lock) {
             self.locks.entry((Arc::clone(&view.reason), lock.clone())).or_default().add(count);
             if let Some(method) = &view.waiting_method {
@@ -64,7 +64,7 @@ impl WaitTally {
             }
         }
         match &view.idle {
-            Some(rule) => *self.idle_rules.entry(Arc::clone(rule)).or_default() += count.ticks,
+            Some(rule) => *self.idle_rules.entry(Arc::clone(rule)).or_default() += count.samples,
             None => self.reasons.entry((state, Arc::clone(&view.reason))).or_default().add(count),
         }
     }

@@ -49,7 +49,7 @@ pub(super) struct Wakers {
 impl Wakers {
     /// Keeps the stack of a waker, with its names as of this window: other code may come to its addresses. `roots`: the
     /// frames of its process and thread. `frames`: the others, root first.
-    pub(super) fn keep(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
+    pub(super) fn add(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
         if self.by_id.len() < MAX_KEPT || self.by_id.contains_key(&id) {
             self.by_id.insert(id, Waker { window, frames: shown(roots, frames) });
         }
@@ -61,7 +61,7 @@ impl Wakers {
     }
 
     /// The frames above the leaf of a wait; none if the wait is not over, or ended without a waker.
-    pub(super) fn above(&self, stack: &Stack) -> Vec<Arc<Frame>> {
+    pub(super) fn frames_above(&self, stack: &Stack) -> Vec<Arc<Frame>> {
         let waited = matches!(stack.key.state, ThreadState::Sleeping | ThreadState::Blocked);
         let Some(id) = stack.waker.filter(|_| waited) else { return Vec::new() };
         let above = |name: &str| Arc::new(Frame::named(Kind::Waker, name));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn stacks_are_forgotten_after_some_windows() {
         let (mut wakers, id) = (Wakers::default(), WakerId::new(7).unwrap());
-        wakers.keep(id, 1, vec![Frame::named(Kind::Process, "app")], &[]);
+        wakers.add(id, 1, vec![Frame::named(Kind::Process, "app")], &[]);
         wakers.forget_old(1 + KEPT_WINDOWS);
         assert_eq!(wakers.by_id.len(), 1);
         wakers.forget_old(2 + KEPT_WINDOWS);

@@ -8,7 +8,7 @@
 
 use super::elf::{Elf, ElfError, SHF_EXECINSTR, Section};
 use super::entry;
-use super::fields::{Class, Fields};
+use super::fields::{ElfClass, Fields};
 
 const STT_NOTYPE: u8 = 0;
 const STT_FUNC: u8 = 2;
@@ -106,13 +106,13 @@ impl Aliases {
 
     /// The raw name of a function without a size that begins at `start` and is known to contain `address`. `None` if
     /// another such function begins between the two: then either can be the right one.
-    pub(super) fn starting(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn beginning_at(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address == start)?;
         name_at(elf, self.strings?, nearest.name)
     }
 
     /// The raw name of the last symbol without a size within `start..=address`, a range that is one piece of code.
-    pub(super) fn mark(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
+    pub(super) fn last_within(&self, elf: &Elf, start: u64, address: u64) -> Option<Vec<u8>> {
         let nearest = self.nearest(address).filter(|nearest| nearest.address >= start)?;
         name_at(elf, self.strings?, nearest.name)
     }
@@ -160,7 +160,7 @@ pub(super) fn name_at(elf: &Elf, StringTable { offset, size }: StringTable, at: 
 }
 
 fn functions(elf: &Elf, table: &Section) -> Result<Vec<AliasSymbol>, ElfError> {
-    let size: u64 = if elf.class() == Class::Elf64 { 24 } else { 16 };
+    let size: u64 = if elf.class() == ElfClass::Elf64 { 24 } else { 16 };
     let count = (table.size / size).min(MAX_RECORDS);
     let mut symbols = Vec::new();
     let mut at = 0;
@@ -177,8 +177,8 @@ fn functions(elf: &Elf, table: &Section) -> Result<Vec<AliasSymbol>, ElfError> {
 fn symbol(elf: &Elf, f: &Fields<'_>) -> Option<AliasSymbol> {
     let name = f.u32(0);
     let (info, index, start, size) = match elf.class() {
-        Class::Elf64 => (f.0[4], f.u16(6), f.u64(8), f.u64(16)),
-        Class::Elf32 => (f.0[12], f.u16(14), u64::from(f.u32(4)), u64::from(f.u32(8))),
+        ElfClass::Elf64 => (f.0[4], f.u16(6), f.u64(8), f.u64(16)),
+        ElfClass::Elf32 => (f.0[12], f.u16(14), u64::from(f.u32(4)), u64::from(f.u32(8))),
     };
     let is_function = matches!(info & 15, STT_FUNC | STT_GNU_IFUNC);
     let code = match info & 15 {

@@ -20,6 +20,6 @@ pub(super) fn stands_before(elf: &Elf, address: u64) -> bool {
     let mut code = [0; ENDBR64.len()];
     let start = address.checked_sub(LEN).filter(|start| start % ALIGNMENT == 0);
     start
-        .and_then(|start| elf.offset_of(start))
-        .is_some_and(|(offset, _)| elf.read_some(&mut code, offset).is_ok() && code == ENDBR64)
+        .and_then(|start| elf.place_of(start))
+        .is_some_and(|place| elf.read_some(&mut code, place.offset).is_ok() && code == ENDBR64)
 }

@@ -1,6 +1,7 @@
 //! Where and when the code of a JVM changed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use ahash::RandomState;
 
@@ -34,7 +35,7 @@ impl CodeChanges {
         let all = match changed {
             Changed::Everywhere => true,
             Changed::Ranges(ranges) => {
-                for &(start, end) in ranges {
+                for &Range { start, end } in ranges {
                     let last = end.saturating_sub(1) >> PAGE_BITS;
                     // The return address of a call at the end of a page lies in the next one.
                     let pages = (start >> PAGE_BITS..=last + 1).take(MAX_PAGES + 1);
@@ -57,13 +58,14 @@ impl CodeChanges {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::*;
 
     #[test]
     fn readings_without_changes_are_none() {
         let mut changes = CodeChanges::default();
-        changes.note(&Changed::Ranges(vec![(0x1000, 0x1100)]));
+        changes.note(&Changed::Ranges(vec![0x1000..0x1100]));
         changes.note(&Changed::Ranges(Vec::new()));
         assert_eq!(changes.now(), 1);
         assert!(changes.changed_after(0x1080, 0) && !changes.changed_after(0x1080, 1));
@@ -72,7 +74,7 @@ mod tests {
     #[test]
     fn endless_ranges_are_everywhere() {
         let mut changes = CodeChanges::default();
-        changes.note(&Changed::Ranges(vec![(0, u64::MAX)]));
+        changes.note(&Changed::Ranges(vec![0..u64::MAX]));
         assert!(changes.changed_after(1 << 60, 0));
         assert!(!changes.changed_after(1 << 60, 1));
         assert!(changes.pages.is_empty());

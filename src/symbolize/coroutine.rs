@@ -28,8 +28,8 @@ pub(super) fn begins_behind(elf: &Elf, start: u64, end: u64) -> bool {
     if !LEN_I386.contains(&(end - start)) {
         return false;
     }
-    let Some((offset, _)) = elf.offset_of(end) else { return false };
-    elf.bytes(offset, BEHIND_I386.len() as u64, BEHIND_I386.len() as u64)
+    let Some(place) = elf.place_of(end) else { return false };
+    elf.bytes(place.offset, BEHIND_I386.len() as u64, BEHIND_I386.len() as u64)
         .is_ok_and(|code| code == BEHIND_I386)
 }
 
@@ -38,9 +38,9 @@ pub(super) fn begins(elf: &Elf, address: u64) -> bool {
     if !elf.is_x86_64() {
         return false;
     }
-    let Some((offset, _)) = elf.offset_of(address) else { return false };
+    let Some(place) = elf.place_of(address) else { return false };
     let mut code = [0; BEGINNING.len() + MARK.len()];
-    let Ok(read) = elf.read_some(&mut code, offset) else { return false };
+    let Ok(read) = elf.read_some(&mut code, place.offset) else { return false };
     let code = &code[..read];
     code.strip_prefix(&MARK).unwrap_or(code).starts_with(&BEGINNING)
 }

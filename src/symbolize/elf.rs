@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::fields::{Class, Fields, TlsImage};
+use super::fields::{ElfClass, Fields, SegmentPlace, TableSection, TlsImage};
 
 /// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -77,14 +77,6 @@ impl Section {
     }
 }
 
-/// A table in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TableSection {
-    pub(super) address: u64,
-    pub(super) offset: u64,
-    pub(super) size: u64,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct ElfSegment {
     offset: u64,
@@ -134,17 +126,17 @@ impl ElfSource {
 #[derive(Debug)]
 pub struct Elf {
     source: ElfSource,
-    class: Class,
+    class: ElfClass,
     machine: u16,
     entry: u64,
     sections: Vec<Section>,
     segments: Vec<ElfSegment>,
     /// The header of `.eh_frame` (`PT_GNU_EH_FRAME`).
     eh_frame_header: Option<TableSection>,
-    /// Offset and size of the dynamic section (`PT_DYNAMIC`).
-    dynamic: Option<(u64, u64)>,
-    /// Offsets and sizes of the notes that are loaded (`PT_NOTE`).
-    notes: Vec<(u64, u64)>,
+    /// The dynamic section (`PT_DYNAMIC`).
+    dynamic: Option<TableSection>,
+    /// The notes that are loaded (`PT_NOTE`).
+    notes: Vec<TableSection>,
     /// The image of the file's thread-local storage (`PT_TLS`).
     pub(super) tls_image: Option<TlsImage>,
 }
@@ -158,15 +150,15 @@ impl Elf {
             return Err(ElfError::Malformed("no little-endian ELF magic"));
         }
         let class = match ident[4] {
-            1 => Class::Elf32,
-            2 => Class::Elf64,
+            1 => ElfClass::Elf32,
+            2 => ElfClass::Elf64,
             _ => return Err(ElfError::Malformed("unknown class")),
         };
-        if class == Class::Elf64 {
+        if class == ElfClass::Elf64 {
             read_exact(&source, &mut ident, 0)?;
         }
         let header = Fields(&ident);
-        let tail = if class == Class::Elf64 { 54 } else { 42 };
+        let tail = if class == ElfClass::Elf64 { 54 } else { 42 };
         let (machine, entry) = (header.u16(18), header.word(class, 24, 24));
         let mut elf = Elf {
             source,
@@ -193,7 +185,7 @@ impl Elf {
         Ok(elf)
     }
 
-    pub(crate) fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> ElfClass {
         self.class
     }
 
@@ -204,12 +196,12 @@ impl Elf {
 
     /// Whether the code is for x86-64. x32, the ABI with 32-bit pointers, has another class.
     pub(crate) fn is_x86_64(&self) -> bool {
-        self.machine == EM_X86_64 && self.class == Class::Elf64
+        self.machine == EM_X86_64 && self.class == ElfClass::Elf64
     }
 
     /// Whether the code is 32-bit code of x86.
     pub(crate) fn is_i386(&self) -> bool {
-        self.machine == EM_386 && self.class == Class::Elf32
+        self.machine == EM_386 && self.class == ElfClass::Elf32
     }
 
     /// The virtual address of the entry point; 0 if there is none.
@@ -251,11 +243,12 @@ impl Elf {
         code.fold(0, |sum: u64, segment| sum.saturating_add(segment.file_size))
     }
 
-    /// The file offset of a virtual address, and the number of bytes from there to the end of its segment.
-    pub(crate) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
+    /// Where the file has a virtual address.
+    pub(super) fn place_of(&self, address: u64) -> Option<SegmentPlace> {
         let segment = self.segments.iter().find(|s| s.covers(address, 1))?;
         let within = address - segment.addr;
-        Some((segment.offset.checked_add(within)?, segment.file_size - within))
+        let offset = segment.offset.checked_add(within)?;
+        Some(SegmentPlace { offset, remaining: segment.file_size - within })
     }
 
     /// The file offset of a virtual address in an executable segment.
@@ -269,8 +262,8 @@ impl Elf {
         self.eh_frame_header
     }
 
-    /// Offset and size of the dynamic section, from the program headers.
-    pub(super) fn dynamic(&self) -> Option<(u64, u64)> {
+    /// The dynamic section, from the program headers.
+    pub(super) fn dynamic(&self) -> Option<TableSection> {
         self.dynamic
     }
 
@@ -357,7 +350,8 @@ impl Elf {
     pub fn build_id(&self) -> Option<Vec<u8>> {
         let section = self.section(".note.gnu.build-id").map(|notes| (notes.offset, notes.size));
         let build_id = |(offset, size)| find_build_id(&self.bytes(offset, size, MAX_NOTE).ok()?);
-        section.into_iter().chain(self.notes.iter().copied()).find_map(build_id)
+        let loaded = self.notes.iter().map(|notes| (notes.offset, notes.size));
+        section.into_iter().chain(loaded).find_map(build_id)
     }
 
     /// Whether the file itself has DWARF.
@@ -376,11 +370,11 @@ impl Elf {
         if count > MAX_SEGMENTS {
             return Err(ElfError::TooLarge { what: "number of segments", value: count });
         }
-        let size = if self.class == Class::Elf64 { 56 } else { 32 };
+        let size = if self.class == ElfClass::Elf64 { 56 } else { 32 };
         let table = self.bytes(offset, count * size, MAX_SEGMENTS * 56)?;
         for record in table.chunks_exact(size as usize) {
             let f = Fields(record);
-            let flags = if self.class == Class::Elf64 { f.u32(4) } else { f.u32(24) };
+            let flags = if self.class == ElfClass::Elf64 { f.u32(4) } else { f.u32(24) };
             let (offset, address) = (f.word(self.class, 4, 8), f.word(self.class, 8, 16));
             let size = f.word(self.class, 16, 32);
             match f.u32(0) {
@@ -394,8 +388,8 @@ impl Elf {
                         writable,
                     });
                 }
-                PT_DYNAMIC => self.dynamic = Some((offset, size)),
-                PT_NOTE => self.notes.push((offset, size)),
+                PT_DYNAMIC => self.dynamic = Some(TableSection { address, offset, size }),
+                PT_NOTE => self.notes.push(TableSection { address, offset, size }),
                 PT_TLS => {
                     let (size, align) = (f.word(self.class, 20, 40), f.word(self.class, 28, 48));
                     self.tls_image = Some(TlsImage { address, size, align });
@@ -411,14 +405,14 @@ impl Elf {
         if offset == 0 {
             return Ok(()); // a file without section headers is legal
         }
-        let size = if self.class == Class::Elf64 { 64 } else { 40 };
+        let size = if self.class == ElfClass::Elf64 { 64 } else { 40 };
         // elf(5): counts that do not fit 16 bits are in the first section header.
         let first = self.bytes(offset, size, 64)?;
         if count == 0 {
             count = Fields(&first).word(self.class, 20, 32);
         }
         if *names == 0xffff {
-            *names = u64::from(Fields(&first).u32(if self.class == Class::Elf64 { 40 } else { 24 }));
+            *names = u64::from(Fields(&first).u32(if self.class == ElfClass::Elf64 { 40 } else { 24 }));
         }
         if count > MAX_SECTIONS {
             return Err(ElfError::TooLarge { what: "number of sections", value: count });
@@ -439,7 +433,7 @@ impl Elf {
     }
 }
 
-fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
+fn section(f: &Fields<'_>, class: ElfClass, file_size: u64) -> (u32, Section) {
     let kind = f.u32(4);
     let offset = f.word(class, 16, 24);
     let size = f.word(class, 20, 32);
@@ -452,7 +446,7 @@ fn section(f: &Fields<'_>, class: Class, file_size: u64) -> (u32, Section) {
         offset,
         // A section that lies outside the file counts as empty: the other sections may still be good.
         size: if within || kind == SHT_NOBITS { size } else { 0 },
-        link: if class == Class::Elf64 { f.u32(40) } else { f.u32(24) },
+        link: if class == ElfClass::Elf64 { f.u32(40) } else { f.u32(24) },
     };
     (f.u32(0), section)
 }

@@ -35,7 +35,7 @@ fn called(elf: &Elf, address: u64) -> Option<u64> {
         return None;
     }
     let start = address.checked_sub(CALL_LEN - 1).filter(|&start| start >= elf.entry())?;
-    let (offset, _) = elf.offset_of(start)?;
+    let offset = elf.place_of(start)?.offset;
     let code = elf.bytes(offset, CALL_LEN, CALL_LEN).ok()?;
     let [CALL, a, b, c, d] = code[..] else { return None };
     address.checked_add(1)?.checked_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])))

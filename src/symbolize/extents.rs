@@ -10,7 +10,7 @@ use gimli::{BaseAddresses, EhFrame, LittleEndian};
 
 use super::call_frames::each;
 use super::elf::Elf;
-use super::fields::Class;
+use super::fields::ElfClass;
 
 /// Bytes of `.eh_frame` read from one file: twice what Chromium has.
 const MAX_BYTES: u64 = 64 << 20;
@@ -72,8 +72,8 @@ fn section(elf: &Elf) -> Option<(u64, Vec<u8>)> {
 
 fn address_size(elf: &Elf) -> u8 {
     match elf.class() {
-        Class::Elf32 => 4,
-        Class::Elf64 => 8,
+        ElfClass::Elf32 => 4,
+        ElfClass::Elf64 => 8,
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// The width of an ELF file's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum ElfClass {
     Elf32,
     Elf64,
 }
@@ -31,10 +31,27 @@ impl Fields<'_> {
         self.0.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
     }
     /// A field as wide as an address of the class.
-    pub(crate) fn word(&self, class: Class, at32: usize, at64: usize) -> u64 {
+    pub(crate) fn word(&self, class: ElfClass, at32: usize, at64: usize) -> u64 {
         match class {
-            Class::Elf32 => u64::from(self.u32(at32)),
-            Class::Elf64 => self.u64(at64),
+            ElfClass::Elf32 => u64::from(self.u32(at32)),
+            ElfClass::Elf64 => self.u64(at64),
         }
     }
+}
+
+/// A table in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TableSection {
+    pub(super) address: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// Where a file has a virtual address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentPlace {
+    /// Offset in the file.
+    pub(super) offset: u64,
+    /// Bytes from there to the end of the segment.
+    pub(super) remaining: u64,
 }

@@ -1,7 +1,7 @@
 //! Traits of a file that explain why it has no names or no callers.
 
 use super::elf::Elf;
-use super::fields::Class;
+use super::fields::ElfClass;
 use crate::profile::file_trait::{FileTrait, FileTraits};
 
 /// Executable bytes from which on a file counts as a browser, or as a program that contains one.
@@ -17,7 +17,7 @@ pub(super) fn traits(elf: &Elf) -> FileTraits {
     FileTraits::default()
         .with(FileTrait::Go, has_section(".note.go.buildid") || has_section(".go.buildinfo"))
         .with(FileTrait::NoSections, elf.sections().is_empty())
-        .with(FileTrait::Bits32, elf.class() == Class::Elf32)
+        .with(FileTrait::Bits32, elf.class() == ElfClass::Elf32)
         .with(FileTrait::Musl, runs_with_musl(elf))
         .with(FileTrait::NoBuildId, elf.build_id().is_none())
         .with(FileTrait::Packed, is_packed(elf))

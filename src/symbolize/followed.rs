@@ -52,7 +52,22 @@ pub(super) enum JvmData {
     Memory,
 }
 
-pub(super) type FollowedKey = (ProcessId, JvmData);
+/// A JVM, and the data of it that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FollowedKey {
+    pub(super) process: ProcessId,
+    pub(super) data: JvmData,
+}
+
+impl FollowedKey {
+    pub(super) fn log(process: ProcessId) -> FollowedKey {
+        FollowedKey { process, data: JvmData::Log }
+    }
+
+    pub(super) fn memory(process: ProcessId) -> FollowedKey {
+        FollowedKey { process, data: JvmData::Memory }
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum FollowedSource {

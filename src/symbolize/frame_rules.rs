@@ -4,7 +4,7 @@
 //! `readelf --debug-dump=frames` on real files. Rules that the unwinder does not follow are recorded as such, never
 //! guessed.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
@@ -70,16 +70,16 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
     frames.set_address_size(machine.word());
-    builder.all(&frames, &bases)?;
+    builder.add_functions(&frames, &bases)?;
     // A program compiled without `.eh_frame` still has that of the start code, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
         frames.set_address_size(machine.word());
-        builder.all(&frames, &bases)?;
+        builder.add_functions(&frames, &bases)?;
     }
-    builder.go()?;
+    builder.add_go_code()?;
     builder.start_code()?;
     let only = builder.add_signal_returns()?;
     let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
@@ -109,7 +109,7 @@ struct Builder<'e> {
     machine: Machine,
     table: TableBuilder,
     /// Offsets in the file that are not described again.
-    described: Vec<(u64, u64)>,
+    described: Vec<Range<u64>>,
     /// The end of the function that contains the entry point.
     after_entry: Option<u64>,
     /// Offsets in the file. Descriptions of this code are ignored.
@@ -117,12 +117,12 @@ struct Builder<'e> {
 }
 
 impl Builder<'_> {
-    fn all<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
+    fn add_functions<'d, S>(&mut self, frames: &S, bases: &BaseAddresses) -> Result<(), NoTable>
     where
         S: UnwindSection<SliceReader<'d>>,
     {
         let mut context = UnwindContext::new();
-        let all = each(frames, bases, |fde| match self.one(frames, bases, fde, &mut context) {
+        let all = each(frames, bases, |fde| match self.add_function(frames, bases, fde, &mut context) {
             Ok(()) => ControlFlow::Continue(()),
             Err(why) => ControlFlow::Break(why),
         });
@@ -130,7 +130,7 @@ impl Builder<'_> {
     }
 
     /// Adds the rules of one function.
-    fn one<'d, S>(
+    fn add_function<'d, S>(
         &mut self,
         frames: &S,
         bases: &BaseAddresses,
@@ -143,8 +143,8 @@ impl Builder<'_> {
         let (start, end) = (fde.initial_address(), fde.end_address());
         let Some(code) = self.elf.code_bias(start, end) else { return Ok(()) };
         let (from, to) = (start.wrapping_sub(code), end.wrapping_sub(code));
-        let next = self.described.partition_point(|(_, end)| *end <= from);
-        let again = self.described.get(next).is_some_and(|(start, _)| *start < to);
+        let next = self.described.partition_point(|range| range.end <= from);
+        let again = self.described.get(next).is_some_and(|range| range.start < to);
         // Linkers leave descriptions of removed functions in `.debug_frame`, at the offset of the header.
         let known = self.signal_returns.iter().any(|code| code.start <= from && to <= code.end);
         if again || known || from == 0 {
@@ -189,7 +189,7 @@ impl Builder<'_> {
     }
 
     /// Adds rules for Go code without a frame, where unwinding by frame pointer would skip the caller.
-    fn go(&mut self) -> Result<(), NoTable> {
+    fn add_go_code(&mut self) -> Result<(), NoTable> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
         let word = i32::from(self.machine.word());
         let found = go.stacks(self.elf, |addresses, on_stack| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 
-use super::message::{FunctionLabel, NameAnswers};
+use super::name_answers::{FunctionLabel, NameAnswers};
 use crate::profile::frame::Module;
 use crate::profile::stripped::{by_block, by_start};
 use crate::profile::{Frame, Kind, UnknownReason};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::demangle::MAX_NAME;
 use super::elf::{EM_X86_64, Elf};
-use super::fields::Class;
+use super::fields::{ElfClass, SegmentPlace};
 use super::function::{Called, NativeFunction};
 use super::go_table::image::{Image, MappedImage};
 use super::go_table::{GoCall, GoTable};
@@ -52,8 +52,8 @@ fn function(call: &GoCall, kind: Kind) -> NativeFunction {
 
 impl Image for Elf {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let Some((offset, left)) = self.offset_of(address) else { return 0 };
-        let len = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let Some(SegmentPlace { offset, remaining }) = self.place_of(address) else { return 0 };
+        let len = buffer.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
         let mut filled = 0;
         while filled < len {
             match self.read_some(&mut buffer[filled..len], offset.saturating_add(filled as u64)) {
@@ -77,7 +77,7 @@ impl Image for Elf {
     }
 
     fn relocations(&self) -> Option<Range<u64>> {
-        if self.class() == Class::Elf64 { program_headers::relocations(self) } else { None }
+        if self.class() == ElfClass::Elf64 { program_headers::relocations(self) } else { None }
     }
 
     fn relative(&self) -> u32 {

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use ruzstd::decoding::StreamingDecoder;
 
 use super::elf::{Elf, ElfError, SHF_COMPRESSED, Section};
-use super::fields::{Class, Fields};
+use super::fields::{ElfClass, Fields};
 
 /// Bytes of one section, at most: a header can state 2^64.
 const MAX_SECTION: u64 = 512 << 20;
@@ -95,14 +95,14 @@ struct ImageSection {
 }
 
 struct ElfImageWriter {
-    class: Class,
+    class: ElfClass,
     file: File,
     at: u64,
     parts: Vec<ImageSection>,
 }
 
 impl ElfImageWriter {
-    fn new(class: Class) -> Result<ElfImageWriter, ElfError> {
+    fn new(class: ElfClass) -> Result<ElfImageWriter, ElfError> {
         let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(unwritten)?);
         Ok(ElfImageWriter { class, file, at: header_size(class), parts: Vec::new() })
     }
@@ -133,8 +133,8 @@ impl ElfImageWriter {
         let packed = elf.bytes(section.offset, section.size, MAX_SECTION)?;
         let fields = Fields(&packed);
         let (header, size) = match elf.class() {
-            Class::Elf64 => (24, fields.u64(8)),
-            Class::Elf32 => (12, u64::from(fields.u32(4))),
+            ElfClass::Elf64 => (24, fields.u64(8)),
+            ElfClass::Elf32 => (12, u64::from(fields.u32(4))),
         };
         let data = packed.get(header..).unwrap_or_default();
         match fields.u32(0) {
@@ -212,29 +212,29 @@ impl ElfImageWriter {
     }
 }
 
-fn header_size(class: Class) -> u64 {
+fn header_size(class: ElfClass) -> u64 {
     match class {
-        Class::Elf64 => 64,
+        ElfClass::Elf64 => 64,
         // 4 bytes more than the header has, so that the next section is aligned.
-        Class::Elf32 => 56,
+        ElfClass::Elf32 => 56,
     }
 }
 
-fn symbol_size(class: Class) -> u64 {
+fn symbol_size(class: ElfClass) -> u64 {
     match class {
-        Class::Elf64 => 24,
-        Class::Elf32 => 16,
+        ElfClass::Elf64 => 24,
+        ElfClass::Elf32 => 16,
     }
 }
 
 /// Headers that are being written.
 struct ElfRecord {
-    class: Class,
+    class: ElfClass,
     bytes: Vec<u8>,
 }
 
 impl ElfRecord {
-    fn new(class: Class) -> ElfRecord {
+    fn new(class: ElfClass) -> ElfRecord {
         ElfRecord { class, bytes: Vec::new() }
     }
 
@@ -249,8 +249,8 @@ impl ElfRecord {
     /// A field as wide as an address of the class.
     fn wide(&mut self, value: u64) {
         match self.class {
-            Class::Elf64 => self.bytes.extend(value.to_le_bytes()),
-            Class::Elf32 => self.word(u32::try_from(value).unwrap_or(0)),
+            ElfClass::Elf64 => self.bytes.extend(value.to_le_bytes()),
+            ElfClass::Elf32 => self.word(u32::try_from(value).unwrap_or(0)),
         }
     }
 
@@ -271,7 +271,7 @@ impl ElfRecord {
     }
 
     fn file(mut self, machine: u16, sections: u64, count: u16) -> ElfRecord {
-        let class = if self.class == Class::Elf64 { 2 } else { 1 };
+        let class = if self.class == ElfClass::Elf64 { 2 } else { 1 };
         self.bytes.extend([0x7f, b'E', b'L', b'F', class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         self.half(ET_DYN);
         self.half(machine);
@@ -281,7 +281,7 @@ impl ElfRecord {
         self.wide(0);
         self.wide(sections);
         self.word(0);
-        let (own, entry) = if self.class == Class::Elf64 { (64, 64) } else { (52, 40) };
+        let (own, entry) = if self.class == ElfClass::Elf64 { (64, 64) } else { (52, 40) };
         // Sizes and numbers: of this header, of program headers, of sections; the last section has the names.
         for value in [own, 0, 0, entry, count, count - 1] {
             self.half(value);

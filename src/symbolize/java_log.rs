@@ -3,10 +3,8 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::message::{
-    AnswerMark, Changed, FunctionLabel, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, Name,
-    NameAnswersBuilder, WorkerResponse,
-};
+use super::message::{Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse};
+use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
 use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
@@ -78,17 +76,17 @@ impl JavaSource for JavaLog {
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
             let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
-                names.mark(AnswerMark::Split);
+                names.add_mark(AnswerMark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
             };
             if hold == Validity::Ends {
-                names.mark(AnswerMark::Passing);
+                names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
-                names.mark(AnswerMark::BeforeAttach);
+                names.add_mark(AnswerMark::BeforeAttach);
             }
             let answer = match found {
                 // Outermost first.
@@ -127,10 +125,7 @@ impl JavaSource for JavaLog {
 
 /// The ranges of changed code, as they are reported.
 pub(super) fn changed(ranges: Vec<Range<u64>>) -> Changed {
-    if ranges.len() > MAX_RANGES {
-        return Changed::Everywhere;
-    }
-    Changed::Ranges(ranges.into_iter().map(|range| (range.start, range.end)).collect())
+    if ranges.len() > MAX_RANGES { Changed::Everywhere } else { Changed::Ranges(ranges) }
 }
 
 pub(super) fn name(frame: &JavaFrame, names: &mut NameAnswersBuilder) -> Name {

@@ -3,10 +3,8 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{
-    AnswerMark, JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, NameAnswersBuilder,
-    WorkerResponse,
-};
+use super::message::{JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, WorkerResponse};
+use super::name_answers::{AnswerMark, NameAnswersBuilder};
 use crate::jvm::vm::{AddressQuery, ClassQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
 use crate::sample::MonoNs;
@@ -39,12 +37,12 @@ impl JavaSource for JavaMemory {
         let mut names = NameAnswersBuilder::default();
         for (lookup, answer) in lookups.iter().zip(answers) {
             if self.code.changes(lookup.pc, lookup.leaf, MonoNs(lookup.from), MonoNs(lookup.to)) {
-                names.mark(AnswerMark::Split);
+                names.add_mark(AnswerMark::Split);
             } else if !answer.lasting {
-                names.mark(AnswerMark::Passing);
+                names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && self.coarse {
-                names.mark(AnswerMark::BeforeAttach);
+                names.add_mark(AnswerMark::BeforeAttach);
             }
             let answer = match answer.frames {
                 // Outermost first.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::child::{WorkerLoss, WorkerProcess};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::message::{JitPc, NameAnswers, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
+use super::known::TimedAddress;
+use super::message::{JitPc, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
+use super::name_answers::NameAnswers;
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, ReachedLimits};
@@ -122,9 +124,9 @@ impl JitMaps {
         child: &mut WorkerProcess,
         spaces: &mut impl AddressSpaces,
         id: ProcessId,
-        seen: &[(u64, MonoNs)],
+        seen: &[TimedAddress],
     ) -> Vec<FrameChain> {
-        let Some(&(_, at)) = seen.first() else { return Vec::new() };
+        let Some(&TimedAddress { at, .. }) = seen.first() else { return Vec::new() };
         let writer = MapWriter::Itself(id);
         let mut answers = self.named_by(child, writer, id, seen, || spaces.perf_map(id, at));
         // If the process's own map was not read whole, an unknown address may be in newer code than the ancestor's.
@@ -132,7 +134,7 @@ impl JitMaps {
             self.ask_ancestors(child, spaces, id, at, seen, &mut answers);
         }
         let frames = answers.into_iter().zip(seen);
-        frames.map(|(answer, &(pc, _))| answer.unwrap_or_else(|why| unknown(why, None, pc))).collect()
+        frames.map(|(answer, address)| answer.unwrap_or_else(|why| unknown(why, None, address.pc))).collect()
     }
 
     /// Looks up addresses of a process in one map, which `open` opens.
@@ -141,7 +143,7 @@ impl JitMaps {
         child: &mut WorkerProcess,
         writer: MapWriter,
         user: ProcessId,
-        seen: &[(u64, MonoNs)],
+        seen: &[TimedAddress],
         open: impl FnOnce() -> Result<OwnedFd, Unopened>,
     ) -> Vec<Result<FrameChain, UnknownReason>> {
         self.open(child, writer, user, open);
@@ -161,7 +163,7 @@ impl JitMaps {
         spaces: &mut impl AddressSpaces,
         id: ProcessId,
         at: MonoNs,
-        seen: &[(u64, MonoNs)],
+        seen: &[TimedAddress],
         answers: &mut [Result<FrameChain, UnknownReason>],
     ) {
         let is_open =
@@ -179,14 +181,14 @@ impl JitMaps {
             self.open(child, writer, id, || spaces.ancestors_perf_map(id, at, ancestor));
             let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
             let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
-            let addresses: Vec<u64> = open.iter().map(|&n| seen[n].0).collect();
+            let addresses: Vec<u64> = open.iter().map(|&n| seen[n].pc).collect();
             let inherited = spaces.inherited(id, at, ancestor, file.as_fd(), &addresses);
             let open: Vec<usize> =
                 open.into_iter().zip(inherited).filter_map(|(n, is)| is.then_some(n)).collect();
             if open.is_empty() {
                 continue;
             }
-            let asked: Vec<(u64, MonoNs)> = open.iter().map(|&n| seen[n]).collect();
+            let asked: Vec<TimedAddress> = open.iter().map(|&n| seen[n]).collect();
             let named = self.named_by(child, writer, id, &asked, || Err(Unopened::ProcessGone));
             for (n, answer) in open.into_iter().zip(named) {
                 answers[n] = answer;
@@ -288,7 +290,7 @@ impl JitMaps {
         &mut self,
         child: &mut WorkerProcess,
         writer: MapWriter,
-        seen: &[(u64, MonoNs)],
+        seen: &[TimedAddress],
     ) -> Vec<Result<FrameChain, UnknownReason>> {
         let mut answers = Vec::with_capacity(seen.len());
         while answers.len() < seen.len() {
@@ -296,7 +298,7 @@ impl JitMaps {
             let batch = &remaining[..remaining.len().min(BATCH)];
             match self.attempt(child, writer, batch) {
                 Ok(names) if !names.answers.is_empty() => {
-                    let addresses: Vec<u64> = batch.iter().map(|&(pc, _)| pc).collect();
+                    let addresses: Vec<u64> = batch.iter().map(|address| address.pc).collect();
                     answers.extend(self.shared.frames(&names, &addresses, None));
                 }
                 Err(None) => {}
@@ -312,7 +314,7 @@ impl JitMaps {
         &mut self,
         child: &mut WorkerProcess,
         writer: MapWriter,
-        batch: &[(u64, MonoNs)],
+        batch: &[TimedAddress],
     ) -> Result<NameAnswers, Option<UnknownReason>> {
         let map = self.maps.get_mut(&writer).ok_or(Some(UnknownReason::AnonymousCode))?;
         let Ok(file) = &map.file else { return Err(Some(UnknownReason::AnonymousCode)) };
@@ -327,7 +329,8 @@ impl JitMaps {
                 map.generation = child.generation();
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
-            let addresses = batch.iter().map(|&(pc, at)| JitPc { pc, earlier: at < map.changed });
+            let addresses =
+                batch.iter().map(|&TimedAddress { pc, at }| JitPc { pc, earlier: at < map.changed });
             let request =
                 WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])

@@ -20,12 +20,10 @@ use super::changes::CodeChanges;
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, SampledAddress, ValidTimes};
-use super::message::{
-    AnswerMark, Changed, JavaMethodAt, JavaPc, LogStats, NameAnswers, WorkerObject, WorkerRequest,
-    WorkerResponse,
-};
+use super::known::{JavaFrames, SampledAddress, TimedResult};
+use super::message::{Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse};
 use super::method_cache::{MethodAt, MethodCache};
+use super::name_answers::{AnswerMark, NameAnswers};
 use crate::process::patience::Tenant;
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
@@ -118,43 +116,43 @@ impl JvmNames {
 
     /// Whether methods that its interpreter runs can be named.
     pub(crate) fn reads_memory(&self, id: ProcessId) -> bool {
-        self.followed.contains_key(&(id, JvmData::Memory))
+        self.followed.contains_key(&FollowedKey::memory(id))
     }
 
     /// The source that names the compiled code of a JVM.
     fn code_of(&self, id: ProcessId) -> Option<(FollowedKey, &Followed)> {
-        let keys = [(id, JvmData::Log), (id, JvmData::Memory)];
+        let keys = [FollowedKey::log(id), FollowedKey::memory(id)];
         keys.into_iter().find_map(|key| Some((key, self.followed.get(&key).filter(|f| f.names_code())?)))
     }
 
     /// Follows a log from its start. Returns false if there is no room for another one.
     pub(crate) fn follow(&mut self, id: ProcessId, log: JvmLog) -> bool {
-        self.begin((id, JvmData::Log), FollowedSource::Log { log, released: 0 })
+        self.add(FollowedKey::log(id), FollowedSource::Log { log, released: 0 })
     }
 
     /// Reads names from a JVM's memory. Returns false if there is no room for another one.
     pub(crate) fn watch(&mut self, id: ProcessId, memory: JvmMemory) -> bool {
-        self.begin((id, JvmData::Memory), FollowedSource::Memory(Box::new(memory)))
+        self.add(FollowedKey::memory(id), FollowedSource::Memory(Box::new(memory)))
     }
 
-    fn begin(&mut self, key: FollowedKey, source: FollowedSource) -> bool {
+    fn add(&mut self, key: FollowedKey, source: FollowedSource) -> bool {
         if self.followed.len() >= MAX_FOLLOWED && !self.followed.contains_key(&key) {
             return false;
         }
-        self.leave(key);
+        self.remove(key);
         self.next += 1;
         // The tenant is read while the process exists: an ended process has none.
-        self.followed.insert(key, Followed::new(self.next, source, Tenant::of(key.0.tgid)));
+        self.followed.insert(key, Followed::new(self.next, source, Tenant::of(key.process.tgid)));
         true
     }
 
     /// Forgets a JVM that has ended and whose stacks are all symbolized.
     pub(crate) fn forget(&mut self, id: ProcessId) {
-        self.leave((id, JvmData::Log));
-        self.leave((id, JvmData::Memory));
+        self.remove(FollowedKey::log(id));
+        self.remove(FollowedKey::memory(id));
     }
 
-    fn leave(&mut self, key: FollowedKey) {
+    fn remove(&mut self, key: FollowedKey) {
         self.ask_worker_to_forget(key);
         self.followed.remove(&key);
     }
@@ -171,7 +169,7 @@ impl JvmNames {
     /// die, and its data of the other logs cannot be read again.
     fn bound_logs(&mut self) {
         while let Some(key) = largest_excess_log(&self.followed, MOST_OF_LOGS) {
-            log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.0.tgid);
+            log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.process.tgid);
             self.ask_worker_to_forget(key);
             if let Some(followed) = self.followed.get_mut(&key) {
                 followed.drop_for_good();
@@ -183,7 +181,7 @@ impl JvmNames {
     pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
         let now = MonoNs::now();
         let due = |(key, followed): (&FollowedKey, &Followed)| {
-            followed.is_due(ran.contains(&key.0), now).then_some(*key)
+            followed.is_due(ran.contains(&key.process), now).then_some(*key)
         };
         let keys: Vec<FollowedKey> = self.followed.iter().filter_map(due).collect();
         for key in keys {
@@ -194,8 +192,8 @@ impl JvmNames {
             self.bound_logs();
         }
         let of_code =
-            self.followed.keys().filter_map(|&key| self.code_of(key.0).filter(|(of, _)| *of == key));
-        of_code.map(|((id, _), followed)| (id, followed.stats)).collect()
+            self.followed.keys().filter_map(|&key| self.code_of(key.process).filter(|(of, _)| *of == key));
+        of_code.map(|(key, followed)| (key.process, followed.stats)).collect()
     }
 
     /// The changes of a JVM's code.
@@ -228,13 +226,13 @@ impl JvmNames {
         frames
     }
 
-    /// The cached frames of an interpreted method at `time`, and the times for which they are valid.
+    /// The cached frames of an interpreted method at `time`.
     pub(crate) fn known_method(
         &mut self,
         id: ProcessId,
         at: MethodAt,
         time: MonoNs,
-    ) -> Option<(FrameChain, ValidTimes)> {
+    ) -> Option<TimedResult<FrameChain>> {
         self.methods.get(id, at, time)
     }
 
@@ -249,7 +247,7 @@ impl JvmNames {
         let request =
             |jvm, lookups: &[JavaMethodAt]| WorkerRequest::Methods { jvm, lookups: lookups.to_vec() };
         let mut answers = Vec::with_capacity(wanted.len());
-        self.answers((id, JvmData::Memory), &lookups, request, |jvms, names, asked| {
+        self.ask_all(FollowedKey::memory(id), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
             let frames = jvms.shared.frames(names, &methods, None).into_iter().zip(methods);
             answers.extend(
@@ -306,8 +304,8 @@ impl JvmNames {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
             let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
-            let logged = key.1 == JvmData::Log;
-            self.answers(key, lookups, request, |jvms, names, asked| {
+            let logged = key.data == JvmData::Log;
+            self.ask_all(key, lookups, request, |jvms, names, asked| {
                 answers.extend(jvms.unfold(names, asked, logged));
             });
         }
@@ -318,7 +316,7 @@ impl JvmNames {
 
     /// Sends `lookups` in requests, as long as there are answers. Passes each answer to `take`, with the lookups that
     /// it covers.
-    fn answers<T>(
+    fn ask_all<T>(
         &mut self,
         key: FollowedKey,
         lookups: &[T],
@@ -431,7 +429,7 @@ fn largest_excess_log(
     followed: &HashMap<FollowedKey, Followed, RandomState>,
     most: u64,
 ) -> Option<FollowedKey> {
-    let logs = || followed.iter().filter(|((_, part), _)| *part == JvmData::Log);
+    let logs = || followed.iter().filter(|(key, _)| key.data == JvmData::Log);
     let memory = |(_, followed): (&FollowedKey, &Followed)| followed.stats.memory;
     let all: u64 = logs().map(memory).sum();
     let largest = || logs().max_by_key(|&log| memory(log)).map(|(key, _)| *key);
@@ -484,10 +482,10 @@ mod tests {
         let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
         for (tgid, memory) in [(1, MOST_OF_LOGS / 2), (2, MOST_OF_LOGS), (3, MOST_OF_LOGS / 2), (4, 1)] {
             jvms.follow(process(tgid), log());
-            jvms.followed.get_mut(&(process(tgid), JvmData::Log)).unwrap().stats.memory = memory;
+            jvms.followed.get_mut(&FollowedKey::log(process(tgid))).unwrap().stats.memory = memory;
         }
         jvms.bound_logs();
-        let given_up = |tgid| jvms.followed[&(process(tgid), JvmData::Log)].is_given_up(MonoNs(0));
+        let given_up = |tgid| jvms.followed[&FollowedKey::log(process(tgid))].is_given_up(MonoNs(0));
         let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
         assert!(given_up(2) && first_or_third == 1 && !given_up(4));
         assert_eq!(largest_excess_log(&jvms.followed, MOST_OF_LOGS), None);

@@ -42,6 +42,13 @@ pub(crate) struct JavaFrames {
     pub(crate) logged: bool,
 }
 
+/// An address in generated code, and when it was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimedAddress {
+    pub(crate) pc: u64,
+    pub(crate) at: MonoNs,
+}
+
 /// The cached answer for an address.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownAddress {
@@ -70,6 +77,20 @@ impl ValidTimes {
 
     pub(crate) fn contain(self, at: MonoNs) -> bool {
         self.from <= at.0 && at.0 <= self.until
+    }
+}
+
+/// A result of a lookup with the times for which it is valid.
+#[derive(Clone, Debug)]
+pub(crate) struct TimedResult<T> {
+    pub(crate) result: T,
+    pub(crate) times: ValidTimes,
+}
+
+impl<T> TimedResult<T> {
+    /// Changes the result; the times stay.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> TimedResult<U> {
+        TimedResult { result: change(self.result), times: self.times }
     }
 }
 
@@ -125,15 +146,15 @@ impl AddressCache {
         Some(number)
     }
 
-    /// The cached frames of an address at a time, and the times until now for which they are valid. `changes`: those of
-    /// the JVM's code, if the process is a JVM.
+    /// The cached frames of an address at a time, valid up to now. `changes`: those of the JVM's code, if the process is
+    /// a JVM.
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
         seen: SampledAddress,
         at: MonoNs,
         changes: Option<&CodeChanges>,
-    ) -> Option<(KnownAddress, ValidTimes)> {
+    ) -> Option<TimedResult<KnownAddress>> {
         let entry = self.entries.get_mut(&(space, key(seen)))?;
         let is_renewed = match &entry.answer {
             KnownAddress::Code(_) => true,
@@ -153,7 +174,7 @@ impl AddressCache {
                 ValidTimes { from: entry.from.0, ..ValidTimes::ALL }
             }
         };
-        Some((entry.answer.clone(), times))
+        Some(TimedResult { result: entry.answer.clone(), times })
     }
 
     /// Caches the answer for an address. An answer for Java code is valid from `from` on, as long as there are no other
@@ -191,6 +212,7 @@ fn key(SampledAddress { pc, leaf }: SampledAddress) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are ranges of addresses")]
 mod tests {
     use super::*;
     use crate::profile::UnknownReason;
@@ -225,7 +247,7 @@ mod tests {
         assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
         assert!(!holds(&mut known, &changes, SampledAddress { pc: 0x10_0000, leaf: true }, 50));
         // The call that returns to 0x20_0000 is the last instruction of this code.
-        changes.note(&Changed::Ranges(vec![(0x1f_ff00, 0x20_0000)]));
+        changes.note(&Changed::Ranges(vec![0x1f_ff00..0x20_0000]));
         assert!(holds(&mut known, &changes, seen(0x10_0000), 60));
         assert!(!holds(&mut known, &changes, seen(0x20_0000), 60));
         insert(&mut known, &changes, seen(0x20_0000), 60);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::frames::{FrameChain, unknown};
-use super::known::{JavaFrames, KnownAddress, SampledAddress, SpaceNumber};
+use super::known::{JavaFrames, KnownAddress, SampledAddress, SpaceNumber, TimedAddress};
 use super::method_cache::MethodAt;
 use super::place::FileHandle;
 use crate::process::FileId;
@@ -64,8 +64,7 @@ pub(super) struct WantedFile {
 #[derive(Default)]
 pub(super) struct WorkerBatch {
     pub(super) native: HashMap<FileId, WantedFile, RandomState>,
-    /// Each address with the time at which it was seen.
-    pub(super) jit: HashMap<ProcessId, Vec<(u64, MonoNs)>>,
+    pub(super) jit: HashMap<ProcessId, Vec<TimedAddress>>,
     /// Each address with the times at which it was seen.
     pub(super) java: HashMap<ProcessId, HashMap<SampledAddress, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,

@@ -1,18 +1,22 @@
 //! The messages between broker and worker.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::frame_rules::NoTable;
+use super::name_answers::{MAX_ANSWERS, NameAnswers};
 use super::thread_local::ThreadLocal;
 use crate::jvm::vm::StubBlobs;
 use crate::jvm::vm::VmLayout;
 use crate::outside::OutsideStack;
+use crate::profile::UnknownReason;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::resource::ResourceAttributes;
-use crate::profile::{Kind, UnknownReason};
 use crate::sample::{Leaf, StillWaiting};
+
+/// Longest message that either side receives, bytes.
+pub(crate) const MAX_MESSAGE: usize = 4 * MAX_ANSWERS;
 
 /// A request of the broker. Each request has one [`WorkerResponse`].
 #[derive(Debug, Serialize, Deserialize)]
@@ -195,10 +199,10 @@ pub(crate) struct MemoryReading {
     pub(crate) raw: bool,
 }
 
-/// Where code came or went: address ranges `start..end`.
+/// Addresses at which code came or went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Changed {
-    Ranges(Vec<(u64, u64)>),
+    Ranges(Vec<Range<u64>>),
     /// Too many ranges to list.
     Everywhere,
 }
@@ -258,96 +262,4 @@ pub(crate) struct JavaClassAt {
     pub(crate) class: u64,
     /// The first time at which the class was seen in this lookup, on the host's `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) from: u64,
-}
-
-/// A remark on an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum AnswerMark {
-    /// The code has debug records at calls and safepoints only: compiled before the agent came, or without agent.
-    BeforeAttach,
-    /// The answer is known to change later.
-    Passing,
-    /// There is no single answer: the code changed between the first and the last time of the lookup.
-    Split,
-}
-
-/// Answers; each text is contained once.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct NameAnswers {
-    pub(crate) texts: Vec<String>,
-    pub(crate) answers: Vec<Result<Vec<Name>, UnknownReason>>,
-    /// Remarks on some answers, by index. Java only.
-    pub(crate) marks: Vec<(u32, AnswerMark)>,
-}
-
-/// The name of a function, or its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum FunctionLabel {
-    /// An index in [`NameAnswers::texts`].
-    Text(u32),
-    /// The function has no name; it begins at this virtual address of the file.
-    Start(u64),
-    /// Neither name nor start are known; the code is at this virtual address of the file.
-    At(u64),
-}
-
-/// One function; of several, the outermost comes first. Numbers are indexes in [`NameAnswers::texts`].
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Name {
-    pub(crate) kind: Kind,
-    pub(crate) label: FunctionLabel,
-    pub(crate) file: Option<u32>,
-    pub(crate) line: u32,
-    pub(crate) bci: Option<u32>,
-}
-
-impl Name {
-    /// Code that no symbol covers, at this virtual address of the file.
-    pub(crate) fn nameless(address: u64) -> Name {
-        Name { kind: Kind::Unknown, label: FunctionLabel::At(address), file: None, line: 0, bci: None }
-    }
-}
-
-/// Collects [`NameAnswers`] up to a size.
-#[derive(Debug, Default)]
-pub(crate) struct NameAnswersBuilder {
-    names: NameAnswers,
-    places: HashMap<String, u32>,
-    bytes: usize,
-}
-
-/// Longest message that either side receives, bytes.
-pub(crate) const MAX_MESSAGE: usize = 32 << 20;
-/// Estimated size at which further answers are left for the next request, bytes.
-const MAX_ANSWER: usize = MAX_MESSAGE / 4;
-
-impl NameAnswersBuilder {
-    /// The index of `text`, which is added if it is new.
-    pub(crate) fn text(&mut self, text: &str) -> u32 {
-        if let Some(&place) = self.places.get(text) {
-            return place;
-        }
-        let place = u32::try_from(self.names.texts.len()).unwrap_or(u32::MAX);
-        self.bytes += text.len() + 5;
-        self.names.texts.push(text.to_owned());
-        self.places.insert(text.to_owned(), place);
-        place
-    }
-
-    /// Adds an answer. Returns false if no further one fits.
-    pub(crate) fn answer(&mut self, answer: Result<Vec<Name>, UnknownReason>) -> bool {
-        self.bytes += 2 + answer.as_ref().map_or(0, |names| names.len() * size_of::<Name>());
-        self.names.answers.push(answer);
-        self.bytes < MAX_ANSWER
-    }
-
-    /// Adds a remark on the next answer.
-    pub(crate) fn mark(&mut self, mark: AnswerMark) {
-        let next = u32::try_from(self.names.answers.len()).unwrap_or(u32::MAX);
-        self.names.marks.push((next, mark));
-    }
-
-    pub(crate) fn finish(self) -> NameAnswers {
-        self.names
-    }
 }

@@ -1,10 +1,8 @@
 //! A cache of frames of the interpreter. Each answer is valid for a range of times.
 
-use std::sync::Arc;
-
 use super::cache::Cache;
 use super::frames::FrameChain;
-use super::known::ValidTimes;
+use super::known::{TimedResult, ValidTimes};
 use crate::sample::{MonoNs, ProcessId};
 
 /// A method, and the position in it.
@@ -16,12 +14,6 @@ pub(crate) struct MethodAt {
     pub(crate) bcp: u64,
 }
 
-#[derive(Clone, Debug)]
-struct CachedMethod {
-    frames: FrameChain,
-    holds: ValidTimes,
-}
-
 /// Answers that are kept for one method: each window may have another one, and its stacks may wait for some windows.
 const ANSWERS: usize = 8;
 
@@ -29,37 +21,36 @@ const ANSWERS: usize = 8;
 const KEPT: u64 = 120_000_000_000;
 
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<CachedMethod>>);
+pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<TimedResult<FrameChain>>>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
         MethodCache(Cache::new(capacity))
     }
 
-    /// The cached frames of a method at a time, and the times for which they are valid.
+    /// The cached frames of a method at a time.
     pub(crate) fn get(
         &mut self,
         id: ProcessId,
         at: MethodAt,
         time: MonoNs,
-    ) -> Option<(FrameChain, ValidTimes)> {
+    ) -> Option<TimedResult<FrameChain>> {
         let answers = self.0.get_mut(&(id, at))?;
-        let about = answers.iter().filter(|answer| answer.holds.contain(time));
+        let about = answers.iter().filter(|answer| answer.times.contain(time));
         // Take the answer that begins nearest. Of two, take the first, given when more was known of that time.
-        let nearest = about.min_by_key(|answer| time.0 - answer.holds.from)?;
-        Some((Arc::clone(&nearest.frames), nearest.holds))
+        about.min_by_key(|answer| time.0 - answer.times.from).cloned()
     }
 
     /// Caches an answer for times `from..=until`. If the answer before is the same, it is valid in between too.
     pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
         self.0.age(MonoNs(until), KEPT);
-        let answer = CachedMethod { frames, holds: ValidTimes { from, until } };
+        let answer = TimedResult { result: frames, times: ValidTimes { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
             self.0.insert((id, at), vec![answer]);
             return;
         };
-        if let Some(last) = answers.last_mut().filter(|last| last.frames == answer.frames) {
-            last.holds = ValidTimes { from: last.holds.from.min(from), until };
+        if let Some(last) = answers.last_mut().filter(|last| last.result == answer.result) {
+            last.times = ValidTimes { from: last.times.from.min(from), until };
             return;
         }
         answers.push(answer);
@@ -106,7 +97,7 @@ mod tests {
         cache.insert(ID, AT, 10, 20, first.clone());
         cache.insert(ID, AT, 25, 30, second.clone());
         cache.insert(ID, AT, 10, 40, gone.clone());
-        let shown = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().0);
+        let shown = [10, 15, 27, 35].map(|time| cache.get(ID, AT, MonoNs(time)).unwrap().result);
         assert_eq!(shown, [first, first, second, gone].map(Clone::clone));
         for at in 50..50 + 2 * ANSWERS as u64 {
             cache.insert(ID, AT, at, at, names[at as usize % 2].clone());

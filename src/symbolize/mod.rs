@@ -48,6 +48,7 @@ mod machine;
 mod memory;
 mod message;
 mod method_cache;
+mod name_answers;
 pub mod native;
 mod outside;
 mod outside_memory;

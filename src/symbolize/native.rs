@@ -176,7 +176,9 @@ impl Native {
         let SourceCode { function, own, inlined } = code;
         // Linkers leave the DWARF of functions that they removed, at addresses that other functions have now.
         let removed = symbol.as_ref().zip(function.as_ref()).is_some_and(|(symbol, function)| {
-            !function.has_parts() && function.start != symbol.start && !self.is_one(function.start, address)
+            !function.has_parts()
+                && function.start != symbol.start
+                && !self.same_function(function.start, address)
         });
         let (own, inlined) = if removed { Default::default() } else { (own, inlined) };
         let of_dwarf = || function.filter(|function| function.has_parts() || function.covers(address));
@@ -193,7 +195,7 @@ impl Native {
     }
 
     /// Whether two addresses are in one function by call frame information.
-    fn is_one(&self, start: u64, address: u64) -> bool {
+    fn same_function(&self, start: u64, address: u64) -> bool {
         let extents = self.extents();
         extents.start_of(start).is_some_and(|start| extents.start_of(address) == Some(start))
     }
@@ -234,7 +236,7 @@ impl Native {
         let (start, raw) = match extents.start_of(address) {
             Some(start) => {
                 let name = |table: &SymbolFile| {
-                    let own = || table.aliases().starting(&table.elf, start, address);
+                    let own = || table.aliases().beginning_at(&table.elf, start, address);
                     table.around(start, address).or_else(own)
                 };
                 (start, self.tables().find_map(name))
@@ -246,7 +248,7 @@ impl Native {
             }
             None => match entry::start_of(elf, extents, address) {
                 Some(start) => {
-                    let name = |table: &SymbolFile| table.aliases().mark(&table.elf, start, address);
+                    let name = |table: &SymbolFile| table.aliases().last_within(&table.elf, start, address);
                     (start, self.tables().find_map(name))
                 }
                 None => {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::aliases::{StringTable, name_at};
 use super::elf::{EM_X86_64, Elf};
-use super::fields::{Class, Fields};
+use super::fields::{ElfClass, Fields};
 
 const EM_AARCH64: u16 = 183;
 const MAX_RELOCATIONS: u64 = 1 << 20;
@@ -25,7 +25,7 @@ impl Plt {
     /// Reads the relocations of the slots. Slots that cannot be read have no names.
     pub(crate) fn read(elf: &Elf) -> Plt {
         let mut plt = Plt::default();
-        if elf.class() != Class::Elf64 {
+        if elf.class() != ElfClass::Elf64 {
             return plt;
         }
         for table in [".rela.plt", ".rela.dyn"] {

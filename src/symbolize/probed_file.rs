@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use memchr::memmem;
 
 use super::elf::{EM_X86_64, Elf, ElfError, Section};
-use super::fields::{Class, Fields};
+use super::fields::{ElfClass, Fields};
 
 /// Limits on what is read of a file, bytes. Tables are read in parts: a file can say that its tables have any size.
 const MAX_SYMBOLS: u64 = 256 << 20;
@@ -105,7 +105,7 @@ impl ProbedFile {
     #[must_use]
     pub fn is_native(&self) -> bool {
         let ProbedFile(elf) = self;
-        elf.class() == Class::Elf64 && elf.machine() == OWN_MACHINE
+        elf.class() == ElfClass::Elf64 && elf.machine() == OWN_MACHINE
     }
 
     fn function_in(&self, tables: &[&str], symbol: &str) -> Result<ProbeSite, NoProbeSite> {
@@ -141,7 +141,7 @@ impl ProbedFile {
             let moved = base.map_or(0, |base| base.wrapping_sub(linked));
             let semaphore = match semaphore {
                 0 => 0,
-                address => elf.offset_of(address.wrapping_add(moved)).ok_or(NoProbeSite::Outside)?.0,
+                address => elf.place_of(address.wrapping_add(moved)).ok_or(NoProbeSite::Outside)?.offset,
             };
             sites.push(ProbeSite { offset: code_offset(elf, address.wrapping_add(moved))?, semaphore });
         }
@@ -162,8 +162,8 @@ fn symbol_in(
         return Ok(None);
     }
     let (size, at) = match elf.class() {
-        Class::Elf64 => (24, [4, 6, 8]),
-        Class::Elf32 => (16, [12, 14, 4]),
+        ElfClass::Elf64 => (24, [4, 6, 8]),
+        ElfClass::Elf32 => (16, [12, 14, 4]),
     };
     let [info, section_index, value] = at;
     let mut found = None;
@@ -253,19 +253,19 @@ impl<'n> Iterator for Notes<'n> {
 }
 
 impl MarkerNote<'_> {
-    fn word_size(class: Class) -> usize {
+    fn word_size(class: ElfClass) -> usize {
         match class {
-            Class::Elf32 => 4,
-            Class::Elf64 => 8,
+            ElfClass::Elf32 => 4,
+            ElfClass::Elf64 => 8,
         }
     }
 
-    fn words(&self, class: Class) -> [u64; 3] {
+    fn words(&self, class: ElfClass) -> [u64; 3] {
         let size = MarkerNote::word_size(class);
         [0, 1, 2].map(|n| Fields(self.0).word(class, n * size, n * size))
     }
 
-    fn is(&self, class: Class, provider: &str, name: &str) -> bool {
+    fn is(&self, class: ElfClass, provider: &str, name: &str) -> bool {
         let mut texts =
             self.0.get(3 * MarkerNote::word_size(class)..).unwrap_or_default().split(|byte| *byte == 0);
         texts.next() == Some(provider.as_bytes()) && texts.next() == Some(name.as_bytes())
@@ -304,8 +304,8 @@ mod tests {
         ]
         .concat();
         let found = |provider: &str, name: &str| -> Vec<u64> {
-            let all = Notes(&bytes).filter(|note| note.is(Class::Elf64, provider, name));
-            all.map(|note| note.words(Class::Elf64)[0]).collect()
+            let all = Notes(&bytes).filter(|note| note.is(ElfClass::Elf64, provider, name));
+            all.map(|note| note.words(ElfClass::Elf64)[0]).collect()
         };
         assert_eq!(Notes(&bytes).count(), 3);
         assert_eq!((found("libc", "setjmp"), found("libc", "longjmp")), (vec![0x1000], vec![0x1010]));

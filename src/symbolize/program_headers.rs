@@ -11,8 +11,8 @@ use std::ops::Range;
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, Pointer};
 
 use super::call_frames::SliceReader;
-use super::elf::{Elf, ElfError, ElfSource, Section, TableSection};
-use super::fields::{Class, Fields};
+use super::elf::{Elf, ElfError, ElfSource, Section};
+use super::fields::{ElfClass, Fields, SegmentPlace, TableSection};
 
 /// Bytes read of a dynamic section; real ones have less than 1 KiB.
 const MAX_DYNAMIC: u64 = 64 << 10;
@@ -70,8 +70,8 @@ fn complete(elf: &mut Elf) {
 /// Whether the section exists, and the program headers put the same bytes at its address.
 fn is_loaded(elf: &Elf, name: &str) -> bool {
     let same = |section: &Section| {
-        elf.offset_of(section.addr)
-            .is_some_and(|(offset, left)| offset == section.offset && section.size <= left)
+        elf.place_of(section.addr)
+            .is_some_and(|place| place.offset == section.offset && section.size <= place.remaining)
     };
     elf.section(name).is_some_and(same)
 }
@@ -82,13 +82,14 @@ fn call_frames(elf: &Elf) -> Option<TableSection> {
     let mut bytes = vec![0; usize::try_from(header.size.min(MAX_HEADER)).ok()?];
     let read = elf.read_some(&mut bytes, header.offset).ok()?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
-    let address_size = if elf.class() == Class::Elf64 { 8 } else { 4 };
+    let address_size = if elf.class() == ElfClass::Elf64 { 8 } else { 4 };
     let parsed = EhFrameHdr::new(&bytes[..read], LittleEndian).parse(&bases, address_size).ok()?;
     let address = parsed.eh_frame_ptr().direct().ok()?;
-    let (offset, left) = elf.offset_of(address)?;
+    let SegmentPlace { offset, remaining } = elf.place_of(address)?;
     let end = Some(header.size).filter(|&size| size <= MAX_HEADER).and_then(|_| end(elf, &parsed, &bases));
-    let stated_size = end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=left).contains(&size));
-    Some(TableSection { address, offset, size: stated_size.unwrap_or(left.min(MAX_ENDLESS)) })
+    let stated_size =
+        end.and_then(|end| end.checked_sub(address)).filter(|&size| (1..=remaining).contains(&size));
+    Some(TableSection { address, offset, size: stated_size.unwrap_or(remaining.min(MAX_ENDLESS)) })
 }
 
 /// The address after the last description in the header's table.
@@ -99,18 +100,17 @@ fn end(elf: &Elf, header: &ParsedEhFrameHdr<SliceReader<'_>>, bases: &BaseAddres
     while let Ok(Some((_, Pointer::Direct(description)))) = entries.next() {
         last = last.max(Some(description));
     }
-    let (offset, _) = elf.offset_of(last?)?;
-    let length = elf.bytes(offset, 4, 4).ok()?;
+    let length = elf.bytes(elf.place_of(last?)?.offset, 4, 4).ok()?;
     last?.checked_add(4)?.checked_add(Fields(&length).u32(0).into())
 }
 
 /// Adds the dynamic linker's symbols, and the relocations that name them.
 fn add_symbols(elf: &mut Elf) {
     let Some(dynamic) = Dynamic::read(elf) else { return };
-    let record = if elf.class() == Class::Elf64 { 24 } else { 16 };
+    let record = if elf.class() == ElfClass::Elf64 { 24 } else { 16 };
     let symbols = dynamic
         .hashed(elf)
-        .and_then(|count| found(elf, dynamic.value(DT_SYMTAB)?, u64::from(count).checked_mul(record)?));
+        .and_then(|count| table_at(elf, dynamic.value(DT_SYMTAB)?, u64::from(count).checked_mul(record)?));
     let strings = dynamic.table(elf, DT_STRTAB, DT_STRSZ);
     let (Some(symbols), Some(strings)) = (symbols, strings) else { return };
     let link = elf.put_section(".dynstr", strings, 0);
@@ -135,9 +135,9 @@ pub(super) fn relocations(elf: &Elf) -> Option<Range<u64>> {
 }
 
 /// The table at an address, if the file has all of it.
-fn found(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
-    let (offset, left) = elf.offset_of(address)?;
-    (1..=left).contains(&size).then_some(TableSection { address, offset, size })
+fn table_at(elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
+    let SegmentPlace { offset, remaining } = elf.place_of(address)?;
+    (1..=remaining).contains(&size).then_some(TableSection { address, offset, size })
 }
 
 /// The dynamic section: tags and their values.
@@ -145,13 +145,13 @@ struct Dynamic(Vec<(u64, u64)>);
 
 impl Dynamic {
     fn read(elf: &Elf) -> Option<Dynamic> {
-        let (offset, size) = elf.dynamic()?;
+        let TableSection { offset, size, .. } = elf.dynamic()?;
         let bytes = elf.bytes(offset, size.min(MAX_DYNAMIC), MAX_DYNAMIC).ok()?;
         let entry = |entry: &[u8]| {
             let fields = Fields(entry);
             (fields.word(elf.class(), 0, 0), fields.word(elf.class(), 4, 8))
         };
-        let size = if elf.class() == Class::Elf64 { 16 } else { 8 };
+        let size = if elf.class() == ElfClass::Elf64 { 16 } else { 8 };
         Some(Dynamic(bytes.chunks_exact(size).map(entry).take_while(|(tag, _)| *tag != 0).collect()))
     }
 
@@ -160,27 +160,26 @@ impl Dynamic {
     }
 
     fn table(&self, elf: &Elf, address: u64, size: u64) -> Option<TableSection> {
-        found(elf, self.value(address)?, self.value(size)?)
+        table_at(elf, self.value(address)?, self.value(size)?)
     }
 
     /// Number of symbols, which only their hash table gives.
     fn hashed(&self, elf: &Elf) -> Option<u32> {
         if let Some(at) = self.value(DT_HASH) {
-            let (offset, _) = elf.offset_of(at)?;
-            return elf.bytes(offset, 8, 8).ok().map(|header| Fields(&header).u32(4));
+            return elf.bytes(elf.place_of(at)?.offset, 8, 8).ok().map(|header| Fields(&header).u32(4));
         }
-        let (offset, left) = elf.offset_of(self.value(DT_GNU_HASH)?)?;
-        let table = elf.bytes(offset, left.min(MAX_HASHES), MAX_HASHES).ok()?;
+        let SegmentPlace { offset, remaining } = elf.place_of(self.value(DT_GNU_HASH)?)?;
+        let table = elf.bytes(offset, remaining.min(MAX_HASHES), MAX_HASHES).ok()?;
         counted(&table, elf.class())
     }
 }
 
 /// Number of symbols by a table of `DT_GNU_HASH`. The last symbol is in the last chain of hashes, whose last hash is
 /// odd.
-fn counted(table: &[u8], class: Class) -> Option<u32> {
+fn counted(table: &[u8], class: ElfClass) -> Option<u32> {
     let fields = Fields(table);
     let (buckets, unhashed, bloom) = (fields.u32(0) as usize, fields.u32(4), fields.u32(8) as usize);
-    let bloom_word = if class == Class::Elf64 { 8 } else { 4 };
+    let bloom_word = if class == ElfClass::Elf64 { 8 } else { 4 };
     let buckets_at = bloom.checked_mul(bloom_word)?.checked_add(16)?;
     let chains_at = buckets.checked_mul(4)?.checked_add(buckets_at)?;
     let words = |bytes: &[u8]| {
@@ -203,13 +202,13 @@ mod tests {
         // 7.
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let table = words(&[2, 3, 1, 0, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
-        assert_eq!(counted(&table, Class::Elf64), Some(8));
+        assert_eq!(counted(&table, ElfClass::Elf64), Some(8));
         let narrow = words(&[2, 3, 1, 0, 0, 5, 3, 2, 1, 8, 6, 9]);
-        assert_eq!(counted(&narrow, Class::Elf32), Some(8));
+        assert_eq!(counted(&narrow, ElfClass::Elf32), Some(8));
         // All buckets are empty; a chain has no end; counts are false.
-        assert_eq!(counted(&words(&[1, 3, 1, 0, 0, 0, 0]), Class::Elf64), Some(3));
-        assert_eq!(counted(&table[..table.len() - 4], Class::Elf64), None);
-        assert_eq!(counted(&words(&[u32::MAX, 3, u32::MAX, 0]), Class::Elf64), None);
-        assert_eq!(counted(&[], Class::Elf64), None);
+        assert_eq!(counted(&words(&[1, 3, 1, 0, 0, 0, 0]), ElfClass::Elf64), Some(3));
+        assert_eq!(counted(&table[..table.len() - 4], ElfClass::Elf64), None);
+        assert_eq!(counted(&words(&[u32::MAX, 3, u32::MAX, 0]), ElfClass::Elf64), None);
+        assert_eq!(counted(&[], ElfClass::Elf64), None);
     }
 }

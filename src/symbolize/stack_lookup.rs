@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::frames::FrameChain;
-use super::known::{SpaceNumber, ValidTimes};
+use super::known::{SpaceNumber, TimedResult, ValidTimes};
 use super::lookup::WordLookup;
 use super::vthread;
 use crate::profile::{Frame, Kind, UnknownReason};
@@ -59,27 +59,27 @@ impl<'s> LastLookup<'s> {
     }
 
     /// Continues with `stack`, which has `shared` words in common with the last one. `steps` are the other words, leaf
-    /// first, with the times for which each is valid.
+    /// first.
     pub(super) fn advance(
         &mut self,
         stack: &'s Stack,
         space: Option<SpaceNumber>,
         shared: usize,
-        steps: Vec<(WordLookup, ValidTimes)>,
+        steps: Vec<TimedResult<WordLookup>>,
     ) -> StackLookup {
         (self.stack, self.space) = (Some(stack), space);
         self.valid.truncate(shared);
         // A return address without code ends its stack. Whether there is code is known only after all lookups.
-        if steps.iter().any(|(step, _)| step.astray) {
+        if steps.iter().any(|step| step.result.astray) {
             self.valid.clear();
         } else {
             let mut all = self.valid.last().copied().unwrap_or(ValidTimes::ALL);
-            self.valid.extend(steps.iter().rev().map(|(_, times)| {
-                all = all.both(*times);
+            self.valid.extend(steps.iter().rev().map(|step| {
+                all = all.both(step.times);
                 all
             }));
         }
-        StackLookup { steps: steps.into_iter().map(|(step, _)| step).collect(), shared }
+        StackLookup { steps: steps.into_iter().map(|step| step.result).collect(), shared }
     }
 }
 
@@ -114,7 +114,7 @@ impl InlineExpansion {
             self.ends.push(*same + frames.len());
         }
         if self.mount.is_none()
-            && let Some(at) = vthread::mark(frames)
+            && let Some(at) = vthread::insert_marker(frames)
         {
             self.mount = Some(*same + at);
             self.ends[first..].iter_mut().filter(|end| **end > *same + at).for_each(|end| *end += 1);

@@ -16,7 +16,9 @@ use super::followed::{JvmLog, JvmMemory};
 use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::JitMaps;
 use super::jvms::{JavaLeafCounts, JvmNames};
-use super::known::{AddressCache, KnownAddress, SampledAddress, SpaceNumber, ValidTimes};
+use super::known::{
+    AddressCache, KnownAddress, SampledAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
+};
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
 use super::message::{LogStats, ThreadToUnwind};
@@ -219,13 +221,13 @@ impl Symbolizer {
             let seen = match WordQuery::from(*word) {
                 WordQuery::Code(seen) => seen,
                 WordQuery::Method(method) => {
-                    let (slot, times) = self.interpreted(id, at, method, wanted);
-                    steps.push((WordLookup { slot, astray: false, new_in: None }, times));
+                    let known = self.interpreted(id, at, method, wanted);
+                    steps.push(known.map(|slot| WordLookup { slot, astray: false, new_in: None }));
                     continue;
                 }
             };
-            if let Some((slot, times)) = self.cached(id, at, space, seen) {
-                steps.push((WordLookup { slot, astray: false, new_in: None }, times));
+            if let Some(known) = self.cached(id, at, space, seen) {
+                steps.push(known.map(|slot| WordLookup { slot, astray: false, new_in: None }));
                 continue;
             }
             let place = spaces.place(id, at, seen.probe());
@@ -241,7 +243,7 @@ impl Symbolizer {
                 Slot::Jit(..) => ValidTimes { from: at.0, ..ValidTimes::ALL },
                 _ => ValidTimes::ALL,
             };
-            steps.push((WordLookup { slot, astray, new_in: space }, times));
+            steps.push(TimedResult { result: WordLookup { slot, astray, new_in: space }, times });
             if stack_ends_here {
                 break;
             }
@@ -249,20 +251,19 @@ impl Symbolizer {
         last.advance(stack, space, shared, steps)
     }
 
-    /// A cached address, and the times for which the answer is valid.
+    /// A cached address.
     fn cached(
         &mut self,
         id: ProcessId,
         at: MonoNs,
         space: Option<SpaceNumber>,
         seen: SampledAddress,
-    ) -> Option<(Slot, ValidTimes)> {
-        let (answer, times) = self.known.get(space?, seen, at, self.jvms.changes(id))?;
-        let slot = match answer {
+    ) -> Option<TimedResult<Slot>> {
+        let known = self.known.get(space?, seen, at, self.jvms.changes(id))?;
+        Some(known.map(|address| match address {
             KnownAddress::Code(frames) => Slot::Known(frames),
             KnownAddress::Java(frames) => Slot::JavaKnown(frames),
-        };
-        Some((slot, times))
+        }))
     }
 
     /// Looks up the address `seen`, which leads to `place`.
@@ -320,7 +321,7 @@ impl Symbolizer {
         if self.jvms_without_agent.contains(&id) {
             return Slot::Known(unknown(UnknownReason::NoAgent, None, pc));
         }
-        wanted.jit.entry(id).or_default().push((pc, at));
+        wanted.jit.entry(id).or_default().push(TimedAddress { pc, at });
         Slot::Jit(id, pc)
     }
 
@@ -331,16 +332,16 @@ impl Symbolizer {
         at: MonoNs,
         method: MethodAt,
         wanted: &mut WorkerBatch,
-    ) -> (Slot, ValidTimes) {
+    ) -> TimedResult<Slot> {
         if method.method == 0 || !self.jvms.reads_memory(id) {
-            return (Slot::Known(interpreter()), ValidTimes::ALL);
+            return TimedResult { result: Slot::Known(interpreter()), times: ValidTimes::ALL };
         }
-        if let Some((known, times)) = self.jvms.known_method(id, method, at) {
-            return (Slot::Known(known), times);
+        if let Some(known) = self.jvms.known_method(id, method, at) {
+            return known.map(Slot::Known);
         }
         let first = wanted.interpreted.entry(id).or_default().entry(method).or_insert(at.0);
         *first = at.0.min(*first);
-        (Slot::Interpreted(id, method), ValidTimes::NONE)
+        TimedResult { result: Slot::Interpreted(id, method), times: ValidTimes::NONE }
     }
 
     /// Names the interpreted methods in these stacks ahead of symbolization. Stacks may wait until their JVM has
@@ -384,9 +385,9 @@ impl Symbolizer {
         for (id, mut seen) in wanted.jit {
             // Keep the first time at which each address was seen.
             seen.sort_unstable();
-            seen.dedup_by_key(|(pc, _)| *pc);
+            seen.dedup_by_key(|address| address.pc);
             let frames = self.jit.frames(&mut self.child, spaces, id, &seen);
-            found.jit.extend(seen.iter().map(|&(pc, _)| (id, pc)).zip(frames));
+            found.jit.extend(seen.iter().map(|address| (id, address.pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
             let mut wanted: Vec<(SampledAddress, Vec<u64>)> = wanted.into_iter().collect();

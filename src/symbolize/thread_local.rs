@@ -9,7 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::elf::{EM_X86_64, Elf, ElfError};
-use super::fields::{Class, Fields, TlsImage};
+use super::fields::{ElfClass, Fields, TlsImage};
 use super::probed_file::{PART, parts, places_of, within};
 
 /// Limits on what is read of a file, bytes.
@@ -87,7 +87,7 @@ impl ThreadLocal {
 
 /// Finds an exported thread-local variable; `None` if the file defines none of this name.
 pub(super) fn find(elf: &Elf, name: &str) -> Result<Option<ThreadLocal>, ElfError> {
-    let Some(image) = elf.tls_image.filter(|_| elf.class() == Class::Elf64) else { return Ok(None) };
+    let Some(image) = elf.tls_image.filter(|_| elf.class() == ElfClass::Elf64) else { return Ok(None) };
     let Some((number, in_block)) = symbol(elf, name)? else { return Ok(None) };
     let code = elf.code().take(MAX_CODE).map(|code| CodeAddress {
         offsets: code.offset..code.offset.saturating_add(code.size),

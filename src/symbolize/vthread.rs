@@ -13,7 +13,7 @@ const RESUMED: [&str; 3] = ["Cont thaw return barrier", "cont_returnBarrier", "(
 
 /// Inserts `[vthread]` between the frames of a carrier and those of the virtual thread that it runs, outermost first,
 /// if one begins among them. Returns the index of the marker.
-pub(super) fn mark(frames: &mut Vec<Arc<Frame>>) -> Option<usize> {
+pub(super) fn insert_marker(frames: &mut Vec<Arc<Frame>>) -> Option<usize> {
     let begins = |frame: &Arc<Frame>| match frame.kind {
         Kind::Java => *frame.name == *MOUNT,
         Kind::JvmStub => RESUMED.iter().any(|name| frame.name.contains(name)),
@@ -31,7 +31,7 @@ mod tests {
     fn marked(stack: &[(Kind, &str)]) -> Vec<String> {
         let mut frames: Vec<_> =
             stack.iter().map(|(kind, name)| Arc::new(Frame::named(*kind, *name))).collect();
-        mark(&mut frames);
+        insert_marker(&mut frames);
         frames.iter().map(|frame| frame.name.to_string()).collect()
     }
 

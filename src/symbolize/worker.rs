@@ -12,9 +12,9 @@ use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
 use super::memory;
 use super::message::{
-    DebugKind, FileFacts, FunctionLabel, JitPc, MAX_MESSAGE, Name, NameAnswersBuilder, TableBytes,
-    WorkerObject, WorkerRequest, WorkerResponse,
+    DebugKind, FileFacts, JitPc, MAX_MESSAGE, TableBytes, WorkerObject, WorkerRequest, WorkerResponse,
 };
+use super::name_answers::{FunctionLabel, Name, NameAnswersBuilder};
 use super::native::Native;
 use super::outside_memory::unwind_threads;
 use super::perfmap::PerfMap;
@@ -84,10 +84,10 @@ impl Worker {
                 None => WorkerResponse::Refused,
             },
             (WorkerRequest::ReadLog { jvm, follow: Some(follow) }, Some(fd)) => {
-                self.begin(jvm, Box::new(JavaLog::new(File::from(fd), follow)))
+                self.add_jvm(jvm, Box::new(JavaLog::new(File::from(fd), follow)))
             }
             (WorkerRequest::ReadMemory { jvm, watch: Some(watch) }, Some(fd)) => {
-                self.begin(jvm, Box::new(JavaMemory::new(File::from(fd), *watch)))
+                self.add_jvm(jvm, Box::new(JavaMemory::new(File::from(fd), *watch)))
             }
             (
                 WorkerRequest::ReadLog { jvm, follow: None } | WorkerRequest::ReadMemory { jvm, watch: None },
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> WorkerResponse {
+    fn add_jvm(&mut self, jvm: u64, source: Box<dyn JavaSource>) -> WorkerResponse {
         self.jvms.entry(jvm).insert_entry(source).get_mut().read()
     }
 

@@ -123,7 +123,7 @@ impl Groups {
     }
 
     /// Whether a process is in a chosen cgroup, according to `/proc`.
-    pub(crate) fn hold(&self, tgid: u32) -> bool {
+    pub(crate) fn contain(&self, tgid: u32) -> bool {
         CgroupMembership::of(tgid).is_ok_and(|of| self.chosen.iter().any(|chosen| chosen.group.holds(&of)))
     }
 

@@ -37,7 +37,7 @@ impl WalkScope {
         match self {
             WalkScope::None => false,
             WalkScope::All => true,
-            WalkScope::Groups => groups.hold(tgid),
+            WalkScope::Groups => groups.contain(tgid),
             WalkScope::These(tgids) => tgids.contains(&tgid),
             WalkScope::Families(roots) => processes.descends(tgid, roots),
         }

@@ -42,7 +42,7 @@ pub(super) struct Snapshot {
     pub(super) length_s: f64,
     /// Accounts since the beginning of the session.
     pub(super) totals: BTreeMap<Event, Accounts>,
-    /// JVMs of the window; their ticks are those of the window.
+    /// JVMs of the window; their samples are those of the window.
     pub(super) jvms: Vec<JvmReport>,
     pub(super) warnings: Vec<String>,
 }
@@ -91,9 +91,9 @@ impl LiveWindow {
             sum.length_s += second.length_s;
             for jvm in &second.jvms {
                 let past = jvms.get(&jvm.pid);
-                let (ticks, java_ticks) = past.map_or((0, 0), |past| (past.ticks, past.java_ticks));
-                let (ticks, java_ticks) = (ticks + jvm.ticks, java_ticks + jvm.java_ticks);
-                jvms.insert(jvm.pid, JvmReport { ticks, java_ticks, ..jvm.clone() });
+                let (samples, java_samples) = past.map_or((0, 0), |past| (past.samples, past.java_samples));
+                let (samples, java_samples) = (samples + jvm.samples, java_samples + jvm.java_samples);
+                jvms.insert(jvm.pid, JvmReport { samples, java_samples, ..jvm.clone() });
             }
             for warning in second.warnings.iter().map(|text| clean(text.as_bytes(), MAX_WARNING)) {
                 if sum.warnings.len() < MAX_WARNINGS && !sum.warnings.contains(&warning) {
@@ -123,9 +123,9 @@ mod tests {
             let frame = Arc::new(Frame::named(Kind::Native, format!("f{second}")));
             profile.add(&Labels::default(), &[frame], second, second * 10);
             *profile.accounts_mut(Event::Cpu) =
-                Accounts { ticks: second + 1, kept: second, ..Accounts::default() };
+                Accounts { taken: second + 1, kept: second, ..Accounts::default() };
             profile.accounts_mut(Event::Cpu).lose("ring full", 1);
-            let jvms = vec![JvmReport { pid: 7, ticks: second, ..JvmReport::default() }];
+            let jvms = vec![JvmReport { pid: 7, samples: second, ..JvmReport::default() }];
             let warnings = vec![format!("w{}\u{1b}[2J", second / 5)];
             window.push(profile, RunReport { duration_s: 1.5, jvms, warnings, ..RunReport::default() });
         }
@@ -133,7 +133,7 @@ mod tests {
         snapshot.profile.check().unwrap();
         assert_eq!(snapshot.profile.of_event(Event::Cpu).total().count, 3 + 4 + 5);
         assert_eq!(snapshot.profile.of_event(Event::Cpu).functions().len(), 3);
-        assert_eq!((snapshot.length_s, snapshot.jvms.len(), snapshot.jvms[0].ticks), (4.5, 1, 12));
+        assert_eq!((snapshot.length_s, snapshot.jvms.len(), snapshot.jvms[0].samples), (4.5, 1, 12));
         assert_eq!(snapshot.warnings, ["w0?[2J", "w1?[2J"]);
         let totals = window.totals(Event::Cpu);
         assert_eq!((totals.kept, totals.lost_total(), window.pushed()), (15, 5, 5));

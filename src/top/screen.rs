@@ -54,7 +54,7 @@ impl TopScreen {
         let thread = {
             let (window, has_ended, control) = (Arc::clone(&window), Arc::clone(&has_ended), control.clone());
             std::thread::Builder::new().name("top".into()).spawn(move || {
-                let shown = show(terminal, state, &window, || {
+                let shown = run_page(terminal, state, &window, || {
                     control.is_stopped() || has_ended.load(Ordering::Relaxed)
                 });
                 control.interrupt("the page of top is closed");
@@ -99,7 +99,7 @@ impl TopScreen {
     }
 }
 
-fn show(
+fn run_page(
     mut terminal: LiveTerminal,
     mut state: TopState,
     window: &Mutex<LiveWindow>,
@@ -112,7 +112,7 @@ fn show(
         let latest = window.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if latest.pushed() != shown && !state.is_paused {
             shown = latest.pushed();
-            state.show(latest.snapshot());
+            state.set_snapshot(latest.snapshot());
             is_changed = true;
         }
         drop(latest);

@@ -64,7 +64,7 @@ impl TopState {
     }
 
     /// Replaces the shown snapshot.
-    pub(super) fn show(&mut self, snapshot: Snapshot) {
+    pub(super) fn set_snapshot(&mut self, snapshot: Snapshot) {
         self.snapshot = snapshot;
         self.apply_scope();
         self.update();

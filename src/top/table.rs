@@ -205,9 +205,9 @@ fn account(choice: &TopChoice, snapshot: &Snapshot) -> TopTable {
     let Snapshot { totals, jvms, warnings, .. } = snapshot;
     let mut lines: Vec<(String, String)> = Vec::new();
     for event in &choice.events {
-        let Accounts { ticks, filtered, kept, lost, missed, expected, .. } =
+        let Accounts { taken, filtered, kept, lost, missed, expected, .. } =
             totals.get(event).cloned().unwrap_or_default();
-        lines.push((thousands(ticks), format!("samples taken: {}, since the start", event.title())));
+        lines.push((thousands(taken), format!("samples taken: {}, since the start", event.title())));
         lines.push((thousands(kept), "  in the profile".to_owned()));
         lines.push((thousands(filtered), "  not asked for (other processes, idle)".to_owned()));
         for (reason, n) in &lost {
@@ -219,7 +219,7 @@ fn account(choice: &TopChoice, snapshot: &Snapshot) -> TopTable {
         lines.push((thousands(missed), format!("missed, of {} expected", thousands(expected))));
     }
     for jvm in jvms {
-        lines.push((thousands(jvm.ticks), jvm_line(jvm)));
+        lines.push((thousands(jvm.samples), jvm_line(jvm)));
     }
     lines.extend(warnings.iter().map(|warning| (String::new(), format!("warning: {warning}"))));
     let mut table = TopTable { columns: vec![Number("samples"), Text("account")], ..TopTable::default() };
@@ -244,7 +244,7 @@ fn jvm_line(jvm: &JvmReport) -> String {
         NameSource::Refused { label, .. } => format!("no names: {label}"),
     };
     #[allow(clippy::cast_precision_loss)]
-    let java = if jvm.ticks == 0 { 0.0 } else { jvm.java_ticks as f64 / jvm.ticks as f64 };
+    let java = if jvm.samples == 0 { 0.0 } else { jvm.java_samples as f64 / jvm.samples as f64 };
     let text = format!("JVM {} {} {}: {names}, {} Java", jvm.pid, jvm.name, jvm.version, share(java));
     clean(text.as_bytes(), MAX_NAME)
 }

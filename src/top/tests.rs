@@ -39,9 +39,9 @@ fn second(window: &mut LiveWindow, stacks: &[(&str, u32, &str, u64)]) {
         kept += count;
     }
     *profile.accounts_mut(Event::Cpu) =
-        Accounts { ticks: kept + 9, kept, filtered: 7, period_ns: 10_000_000, ..Accounts::default() };
+        Accounts { taken: kept + 9, kept, filtered: 7, period_ns: 10_000_000, ..Accounts::default() };
     profile.accounts_mut(Event::Cpu).lose("ring full", 2);
-    let jvm = |pid, names| JvmReport { pid, names, name: "Shop".into(), ticks: 4, ..JvmReport::default() };
+    let jvm = |pid, names| JvmReport { pid, names, name: "Shop".into(), samples: 4, ..JvmReport::default() };
     let refused = NameSource::Refused { label: "attach disabled".into(), hint: String::new() };
     let jvms = vec![jvm(2, NameSource::AgentLate { ms: 9 }), jvm(9, refused)];
     window.push(profile, RunReport { duration_s: 1.0, jvms, ..RunReport::default() });
@@ -62,7 +62,7 @@ fn shop() -> TopState {
 
 fn shown(window: &LiveWindow) -> TopState {
     let mut state = TopState::new("all processes", &[Event::Cpu, Event::Wait]);
-    state.show(window.snapshot());
+    state.set_snapshot(window.snapshot());
     state
 }
 
@@ -218,12 +218,12 @@ fn the_selected_function_stays_selected() {
     assert!(selected(&mut state).contains("Json.parse"));
     // The user has selected nothing: the cursor stays on the first row.
     second(&mut live, &[("nginx", 3, "main serve write", 900)]);
-    state.show(live.snapshot());
+    state.set_snapshot(live.snapshot());
     assert!(selected(&mut state).contains("write"));
     press(&mut state, &[TopKey::Down]);
     assert!(selected(&mut state).contains("Json.parse"));
     second(&mut live, &[("bash", 4, "main", 2000)]);
-    state.show(live.snapshot());
+    state.set_snapshot(live.snapshot());
     assert!(selected(&mut state).contains("Json.parse"), "it is the third row now");
     press(&mut state, &[TopKey::Home]);
     assert!(selected(&mut state).contains("main"));

@@ -116,14 +116,14 @@ impl ContextPlaces {
         while let Some(tgid) = self.due.pop_first() {
             let wanted = world.walks(tgid) && world.processes.is_alive(tgid);
             let found = if wanted { self.inspect(world, tgid) } else { PlaceResult::None };
-            self.take(tgid, found);
+            self.apply_result(tgid, found);
             if Instant::now() >= until {
                 return;
             }
         }
     }
 
-    fn take(&mut self, tgid: u32, found: PlaceResult) {
+    fn apply_result(&mut self, tgid: u32, found: PlaceResult) {
         let before = self.unlinked.remove(&tgid);
         match found {
             PlaceResult::Found(program, variable) => match self.map.publish(tgid, program, variable) {

@@ -2,8 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// First address, and the address after the last.
-pub type CodeSpan = (u64, u64);
+/// Addresses of generated code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeSpan {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+}
 
 /// Maximum number of spans of hand-written code: `JP_VM_STUBS`.
 pub const MAX_STUBS: usize = 8;
@@ -160,8 +166,10 @@ impl HotSpot {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut stubs = self.stubs.clone();
-        stubs.resize(MAX_STUBS, (0, 0));
-        let all = self.heaps.iter().map(|heap| heap.span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        stubs.resize(MAX_STUBS, CodeSpan::default());
+        let around =
+            |a: CodeSpan, b: CodeSpan| CodeSpan { start: a.start.min(b.start), end: a.end.max(b.end) };
+        let all = self.heaps.iter().map(|heap| heap.span).reduce(around);
         let spans = [all.unwrap_or_default(), self.interpreter, self.continuation].into_iter().chain(stubs);
         let BlockFields {
             used,
@@ -184,7 +192,7 @@ impl HotSpot {
             self.bcp,
             u32::from(self.frame_pointers),
         ];
-        let words = spans.flat_map(|(start, end)| [start, end]).flat_map(u64::to_le_bytes);
+        let words = spans.flat_map(|CodeSpan { start, end }| [start, end]).flat_map(u64::to_le_bytes);
         let locks = self.locks.as_ref().map_or_else(|| vec![0; LOCK_BYTES], LockFields::to_bytes);
         words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).chain(locks).collect()
     }
@@ -196,11 +204,12 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_struct() {
+        let span = |start, end| CodeSpan { start, end };
         let hotspot = HotSpot {
-            interpreter: (1, 2),
-            continuation: (11, 12),
-            stubs: vec![(3, 4); 9],
-            heaps: [(5, 6), (7, 9)].map(|span| CodeHeap { span, segment_map: 0 }).to_vec(),
+            interpreter: span(1, 2),
+            continuation: span(11, 12),
+            stubs: vec![span(3, 4); 9],
+            heaps: [span(5, 6), span(7, 9)].map(|span| CodeHeap { span, segment_map: 0 }).to_vec(),
             segment_log2: 7,
             block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
             bcp: 1,

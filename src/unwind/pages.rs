@@ -19,8 +19,8 @@ impl PageAllocator {
         PageAllocator { free: BTreeMap::from([(1, limit)]), retired: Vec::new(), limit }
     }
 
-    /// Takes the lowest free run that is large enough, so that memory grows no more than necessary.
-    pub(super) fn take(&mut self, count: u32) -> Option<u32> {
+    /// Allocates the lowest free run that is large enough, so that memory grows no more than necessary.
+    pub(super) fn allocate(&mut self, count: u32) -> Option<u32> {
         let (&first, &length) = self.free.iter().find(|(_, length)| **length >= count)?;
         self.free.remove(&first);
         if length > count {
@@ -77,22 +77,22 @@ mod tests {
     #[test]
     fn pages_are_taken_given_back_and_taken_again() {
         let mut pages = PageAllocator::new(10);
-        let (a, b, c) = (pages.take(3).unwrap(), pages.take(3).unwrap(), pages.take(4).unwrap());
-        assert_eq!((a, b, c, pages.take(1)), (1, 4, 7, None));
+        let (a, b, c) = (pages.allocate(3).unwrap(), pages.allocate(3).unwrap(), pages.allocate(4).unwrap());
+        assert_eq!((a, b, c, pages.allocate(1)), (1, 4, 7, None));
         pages.retire(a, 3);
         pages.retire(c, 4);
         assert_eq!(
-            (pages.take(1), pages.retired(), pages.used()),
+            (pages.allocate(1), pages.retired(), pages.used()),
             (None, 7, 10),
             "not before the grace period"
         );
         pages.wait_for_walks();
-        assert_eq!((pages.take(4), pages.retired(), pages.used()), (Some(7), 0, 7));
+        assert_eq!((pages.allocate(4), pages.retired(), pages.used()), (Some(7), 0, 7));
         pages.retire(b, 3);
         assert_eq!(pages.end(), 11, "a walk may still read what was given back");
         pages.wait_for_walks();
         assert_eq!(pages.end(), 11, "the last is in use");
-        assert_eq!(pages.take(6), Some(1), "neighbours are one run again");
+        assert_eq!(pages.allocate(6), Some(1), "neighbours are one run again");
         pages.retire(7, 4);
         pages.wait_for_walks();
         assert_eq!(pages.end(), 7);

@@ -14,27 +14,27 @@ pub struct ProgramLayout {
 
 /// A range of code: `struct jp_range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct UnwindRange {
     /// First address of the range in the process.
     pub start: u64,
     /// Address after the last.
     pub end: u64,
     /// The kind of code.
-    pub code: Code,
+    pub code: RangeCode,
     /// The first page of the range's table; 0 without a table.
     pub table: u32,
 }
 
 /// The kind of code in a range: `enum jp_code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub enum RangeCode {
     /// Code of a file; the offset of the range's first byte in the file.
     File(u64),
     /// A code heap of a JVM; the address of its segment map. The range's table is the JVM's `struct jp_vm`.
     Heap(u64),
 }
 
-impl Code {
+impl RangeCode {
     /// The values of `enum jp_code`.
     const FILE: u64 = 1;
     const HEAP: u64 = 2;
@@ -46,7 +46,7 @@ pub struct Space {
     /// Identifies the program to which the ranges belong.
     pub layout: ProgramLayout,
     /// Ranges sorted by address, without overlap.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<UnwindRange>,
 }
 
 /// Maximum number of ranges of a process: `JP_MAX_RANGES`.
@@ -60,10 +60,10 @@ impl Space {
         let ProgramLayout { start_code, end_code, start_stack } = self.layout;
         let header = [start_code, end_code, start_stack, count as u64];
         let ranges = self.ranges.iter().take(count).flat_map(|range| {
-            let Range { start, end, code, table } = *range;
+            let UnwindRange { start, end, code, table } = *range;
             let (bias, code) = match code {
-                Code::File(offset) => (start.wrapping_sub(offset), Code::FILE),
-                Code::Heap(segment_map) => (segment_map, Code::HEAP),
+                RangeCode::File(offset) => (start.wrapping_sub(offset), RangeCode::FILE),
+                RangeCode::Heap(segment_map) => (segment_map, RangeCode::HEAP),
             };
             [start, end, bias, u64::from(table) | code << 32]
         });
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_structs() {
         let layout = ProgramLayout { start_code: 1, end_code: 2, start_stack: 3 };
-        let range = Range { start: 0x5000, end: 0x6000, code: Code::File(0x1000), table: 7 };
-        let heap = Range { start: 0x8000, end: 0x9000, code: Code::Heap(0xa000), table: 9 };
+        let range = UnwindRange { start: 0x5000, end: 0x6000, code: RangeCode::File(0x1000), table: 7 };
+        let heap = UnwindRange { start: 0x8000, end: 0x9000, code: RangeCode::Heap(0xa000), table: 9 };
         let bytes = Space { layout, ranges: vec![range, heap] }.to_bytes();
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let file = [0x5000, 0x6000, 0x4000, 7 | 1 << 32];

@@ -303,7 +303,7 @@ impl<M: TableMemory> TableStore<M> {
             self.wait_for_walks();
         }
         let first = loop {
-            match self.pages.take(pages) {
+            match self.pages.allocate(pages) {
                 Some(first) => break first,
                 None if self.make_room(pages) => {}
                 None => {

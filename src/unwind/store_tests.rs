@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::super::space::ProgramLayout;
-use super::super::{Cfa, Code, Fp, Range, Rule, TableBuilder};
+use super::super::{Cfa, Fp, RangeCode, Rule, TableBuilder, UnwindRange};
 use super::*;
 
 #[derive(Debug, Default)]
@@ -93,7 +93,8 @@ fn table(number: i32, pages: u64) -> Table {
 
 fn space(of: u64, ranges: u64) -> Space {
     let layout = ProgramLayout { start_code: of, end_code: of, start_stack: of };
-    let range = |i: u64| Range { start: i << 20, end: (i << 20) + 4096, code: Code::File(0), table: 0 };
+    let range =
+        |i: u64| UnwindRange { start: i << 20, end: (i << 20) + 4096, code: RangeCode::File(0), table: 0 };
     Space { layout, ranges: (1..=ranges).map(range).collect() }
 }
 

@@ -2,6 +2,7 @@
 //! and so is valid wherever the file is mapped.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::Rule;
 
@@ -173,16 +174,16 @@ impl TableBuilder {
 
     /// The ranges of offsets that have rules, sorted and merged.
     #[must_use]
-    pub fn covered(&self) -> Vec<(u64, u64)> {
-        let mut pieces: Vec<(u64, u64)> =
-            self.pieces.iter().map(|piece| (piece.start.into(), piece.end.into())).collect();
-        pieces.sort_unstable();
-        pieces.dedup_by(|next, kept| {
-            let touches = next.0 <= kept.1;
-            kept.1 = if touches { kept.1.max(next.1) } else { kept.1 };
+    pub fn covered(&self) -> Vec<Range<u64>> {
+        let range = |piece: &Piece| u64::from(piece.start)..u64::from(piece.end);
+        let mut ranges: Vec<Range<u64>> = self.pieces.iter().map(range).collect();
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        ranges.dedup_by(|next, kept| {
+            let touches = next.start <= kept.end;
+            kept.end = if touches { kept.end.max(next.end) } else { kept.end };
             touches
         });
-        pieces
+        ranges
     }
 
     /// Builds the table; `None` if there are no rules.

@@ -164,7 +164,7 @@ mod tests {
             all += 1 << at;
         }
         let accounts = profile.accounts_mut(Event::Cpu);
-        *accounts = Accounts { ticks: all, kept: all, ..Accounts::default() };
+        *accounts = Accounts { taken: all, kept: all, ..Accounts::default() };
         profile
     }
 

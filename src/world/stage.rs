@@ -76,7 +76,7 @@ pub(crate) struct PartEnd<'a> {
     /// Number of the part's last window.
     pub(crate) window: u64,
     /// Samples of the first event, by process.
-    pub(crate) ticks: &'a HashMap<ProcessId, RuntimeSamples>,
+    pub(crate) samples: &'a HashMap<ProcessId, RuntimeSamples>,
     pub(crate) symbols: &'a Stats,
 }
 

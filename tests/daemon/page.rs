@@ -35,7 +35,7 @@ fn store(windows: &Path, start_ms: u64, function: &str) {
     let stack = [Frame::named(Kind::Process, "shop"), Frame::named(Kind::Native, function)].map(Arc::new);
     profile.add(&Labels { pid: 7, process: "shop".into(), ..Labels::default() }, &stack, SAMPLES, 0);
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.ticks, accounts.kept, accounts.period_ns) = (SAMPLES, SAMPLES, 10_101_010);
+    (accounts.taken, accounts.kept, accounts.period_ns) = (SAMPLES, SAMPLES, 10_101_010);
     let totals = PauseTotals { safepoints: 3, safepoint_usec: 12_000, ..PauseTotals::default() };
     profile.pauses.add(PauseMark { pid: 7, second: 0, totals });
     profile.span = TimeSpan { start_unix_ns: start_ms * 1_000_000, duration_ns: WINDOW_MS * 1_000_000 };

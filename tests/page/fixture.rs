@@ -108,7 +108,7 @@ pub fn profile(rows: &[Row]) -> Profile {
     let accounts = profile.accounts_mut(Event::Cpu);
     accounts.lose("ring full", LOST - 1);
     accounts.lose("counts full", 1);
-    accounts.ticks += LOST;
+    accounts.taken += LOST;
     profile.check().unwrap();
     profile
 }
@@ -148,7 +148,7 @@ pub fn part(rows: &[Row]) -> Profile {
     for event in [Event::Cpu, Event::Wait] {
         let kept = rows.iter().filter(|row| row.event == event).map(|row| row.count).sum();
         let accounts = profile.accounts_mut(event);
-        (accounts.kept, accounts.ticks, accounts.period_ns) = (kept, kept, PERIOD);
+        (accounts.kept, accounts.taken, accounts.period_ns) = (kept, kept, PERIOD);
     }
     profile.pauses = pauses(rows);
     profile.check().unwrap();

@@ -319,7 +319,7 @@ fn the_leaf_of_a_wait_has_state_reason_and_lock() {
         profile.add(&Labels::default(), &stack, 1, 0);
     }
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.ticks, accounts.kept) = (cases.len() as u64, cases.len() as u64);
+    (accounts.taken, accounts.kept) = (cases.len() as u64, cases.len() as u64);
     let home = scratch("leaves");
     let file = home.join("page.html");
     fixture::write(&profile, &file, &PictureOptions::default());
@@ -412,9 +412,9 @@ fn hostile_names_do_nothing() {
     }
     let kept = 10 * names.len() as u64;
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.kept, accounts.ticks) = (kept, kept);
+    (accounts.kept, accounts.taken) = (kept, kept);
     accounts.lose("</script><script>hit()</script>", 1);
-    accounts.ticks += 1;
+    accounts.taken += 1;
     let home = scratch("hostile");
     let file = home.join("page.html");
     let report =

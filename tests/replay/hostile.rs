@@ -1,6 +1,6 @@
 //! Memory laid out to make unwinding expensive: the reads for one stack are limited all the same.
 
-use jbpf_prof::unwind::{BlockFields, CodeHeap, HotSpot};
+use jbpf_prof::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
 
 use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
 use testkit::skip;
@@ -26,7 +26,7 @@ const ELSEWHERE: u64 = HEAP - 0x1000;
 
 fn jvm() -> HotSpot {
     HotSpot {
-        heaps: vec![CodeHeap { span: (HEAP, HEAP_END), segment_map: SEGMENT_MAP }],
+        heaps: vec![CodeHeap { span: CodeSpan { start: HEAP, end: HEAP_END }, segment_map: SEGMENT_MAP }],
         segment_log2: 7,
         block: BlockFields {
             used: 8,
@@ -236,7 +236,8 @@ fn whatever_memory_holds_a_walk_is_bounded() {
             made.tick([word(), STACK + 64 * at, STACK + 64 * at + 80, word(), word(), word()]);
         }
         // In every second round a part of the heap is the interpreter's, whose frames contain the method that it runs.
-        let interpreter = if round % 2 == 0 { (HEAP + 0x2000, HEAP + 0xa000) } else { (0, 0) };
+        let part = CodeSpan { start: HEAP + 0x2000, end: HEAP + 0xa000 };
+        let interpreter = if round % 2 == 0 { part } else { CodeSpan::default() };
         let vm = HotSpot { interpreter, bcp: round / 2 % 2, ..jvm() };
         all.extend(made.walk_in(&format!("chance-{round}"), &vm));
     }

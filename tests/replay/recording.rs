@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{
-    Code, HotSpot, PAGE, ProgramLayout, Range, Space, TableBudget, TableMemory, TableStore,
+    CodeSpan, HotSpot, PAGE, ProgramLayout, RangeCode, Space, TableBudget, TableMemory, TableStore,
+    UnwindRange,
 };
 
 use testkit::{scratch, sources};
@@ -103,8 +104,9 @@ impl Recording {
     ) -> Option<Recording> {
         let mut args = vec!["thread".to_owned(), pid.to_string(), tid.to_string(), steps.to_string()];
         for heap in &jvm.heaps {
-            let length = heap.span.1 - heap.span.0;
-            for (start, length) in [(heap.span.0, length), (heap.segment_map, length >> jvm.segment_log2)] {
+            let length = heap.span.end - heap.span.start;
+            for (start, length) in [(heap.span.start, length), (heap.segment_map, length >> jvm.segment_log2)]
+            {
                 args.extend([start.to_string(), length.to_string()]);
             }
         }
@@ -200,20 +202,20 @@ fn maps_of(file: &Path) -> Vec<MapsEntry> {
 fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
     let pages = Rc::new(RefCell::default());
     let mut store = TableStore::new(Pages(Rc::clone(&pages)), TableBudget::default());
-    let (mut ranges, mut tables): (Vec<Range>, Vec<_>) = Default::default();
+    let (mut ranges, mut tables): (Vec<UnwindRange>, Vec<_>) = Default::default();
     for entry in maps.iter().filter(|entry| !entry.path.as_os_str().is_empty()) {
         let bytes = if *entry.path == *Path::new(VDSO) { own_vdso() } else { fs::read(file(entry)).ok() };
         let table = bytes.and_then(|bytes| table_of_bytes(bytes).ok());
         tables.push(table.and_then(|table| store.load(&table)));
         let (start, end) = (entry.start, entry.end);
-        ranges.push(Range { start, end, code: Code::File(entry.offset), table: 0 });
+        ranges.push(UnwindRange { start, end, code: RangeCode::File(entry.offset), table: 0 });
     }
     // Tables of the program, of libc or the file that contains libc, and of the vdso.
     assert!(maps.is_empty() || tables.iter().flatten().count() > 1, "no tables");
     for heap in jvm.iter().flat_map(|jvm| &jvm.heaps) {
-        let (start, end) = heap.span;
+        let CodeSpan { start, end } = heap.span;
         let at = ranges.partition_point(|range| range.end <= start);
-        ranges.insert(at, Range { start, end, code: Code::Heap(heap.segment_map), table: 0 });
+        ranges.insert(at, UnwindRange { start, end, code: RangeCode::Heap(heap.segment_map), table: 0 });
         tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
     }
     assert!(store.set(1, Space { layout: ProgramLayout::default(), ranges }, &tables));

@@ -136,7 +136,11 @@ pub(super) async fn profile(
 }
 
 fn of_query(state: &DaemonState, query: &Query) -> Result<ProfileRequest, String> {
-    Ok(ProfileRequest { samples: query.wanted()?, format: query.format()?, window_ms: state.window_ms() })
+    Ok(ProfileRequest {
+        samples: query.sample_query()?,
+        format: query.format()?,
+        window_ms: state.window_ms(),
+    })
 }
 
 /// Makes a profile. The work goes on when the client hangs up, so the permit stays with it until its end.
@@ -178,11 +182,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let state = DaemonState::new(Duration::from_millis(10), None, Sinks::default(), None);
         state.enter(Phase::Sampling);
-        let packed = |ticks, ended| {
+        let packed = |count, ended| {
             let mut profile = Profile::new();
-            profile.add(&Labels::default(), &[], ticks, ticks);
+            profile.add(&Labels::default(), &[], count, count);
             let accounts = profile.accounts_mut(Event::Cpu);
-            (accounts.ticks, accounts.kept) = (ticks, ticks);
+            (accounts.taken, accounts.kept) = (count, count);
             // 1970, as if the wall clock had been set back far.
             profile.span.duration_ns = 1_000_000_000;
             Arc::new(PackedWindow::pack(&profile, ended).unwrap())
@@ -194,8 +198,8 @@ mod tests {
                 let now = Instant::now();
                 // The first one ended before the request, and is late.
                 let _ = state.windows.send(packed(4000, now - Duration::from_secs(1)));
-                for (ticks, seconds) in [(1, 50), (20, 200), (300, 300)] {
-                    let _ = state.windows.send(packed(ticks, now + Duration::from_secs(seconds)));
+                for (count, seconds) in [(1, 50), (20, 200), (300, 300)] {
+                    let _ = state.windows.send(packed(count, now + Duration::from_secs(seconds)));
                 }
             };
             // A reader that waits for a wall clock time would wait forever.
@@ -223,7 +227,7 @@ mod tests {
             let permit = Arc::clone(&permits).try_acquire_owned().unwrap();
             let query = Query::parse(None, &[]).unwrap();
             let wanted = ProfileRequest {
-                samples: query.wanted().unwrap(),
+                samples: query.sample_query().unwrap(),
                 format: query.format().unwrap(),
                 window_ms: 1000,
             };

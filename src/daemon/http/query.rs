@@ -83,7 +83,7 @@ impl Query {
     }
 
     /// The samples that the query asks for.
-    pub(super) fn wanted(&self) -> Result<SampleQuery, String> {
+    pub(super) fn sample_query(&self) -> Result<SampleQuery, String> {
         let pattern = |name: &str| self.get(name).map(Glob::new);
         let event = self.get("event").map(|name| match EventName::parse(name) {
             // Two events: a response has one or all of them.
@@ -203,10 +203,10 @@ mod tests {
         }
         let labels = |process: &str| crate::profile::Labels { process: process.into(), ..Default::default() };
         assert!(
-            query.wanted().unwrap().matches(&labels("my app 2"))
-                && !query.wanted().unwrap().matches(&labels("other"))
+            query.sample_query().unwrap().matches(&labels("my app 2"))
+                && !query.sample_query().unwrap().matches(&labels("other"))
         );
-        let of = |text: &str| Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted();
+        let of = |text: &str| Query::parse(Some(text), &SampleQuery::NAMES).unwrap().sample_query();
         assert_eq!(of("event=wait").unwrap().event, Some(EventName::Fixed(Event::Wait)));
         assert!(
             !of("event=wait").unwrap().is_all()
@@ -222,7 +222,7 @@ mod tests {
         let nothing = Query::parse(None, &KNOWN).unwrap();
         assert_eq!((nothing.seconds(), nothing.time_ms("from")), (Ok(10), Ok(None)));
         assert_eq!(nothing.format(), Ok(&pprof::FORMAT));
-        assert!(nothing.wanted().unwrap().is_all());
+        assert!(nothing.sample_query().unwrap().is_all());
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         };
         let labels = Labels { container: Some(Arc::new(container)), ..Labels::default() };
         let chosen = |text: &str| {
-            let wanted = Query::parse(Some(text), &SampleQuery::NAMES).unwrap().wanted().unwrap();
+            let wanted = Query::parse(Some(text), &SampleQuery::NAMES).unwrap().sample_query().unwrap();
             assert!(
                 !wanted.is_all() && !wanted.matches(&Labels::default()),
                 "{text}: what is in none is not"

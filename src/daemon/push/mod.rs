@@ -129,7 +129,7 @@ impl Sink {
             );
             self.counted().oversized += requests.oversized;
         }
-        requests.bodies.iter().for_each(|body| self.spool.put(body));
+        requests.bodies.iter().for_each(|body| self.spool.append(body));
         self.new_window.notify_one();
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Sink {
     pub(super) async fn run(&self) {
         let mut retry = Retry::default();
         loop {
-            let SpooledRequest { number, body } = match self.spool.take() {
+            let SpooledRequest { number, body } = match self.spool.take_oldest() {
                 Ok(Some(request)) => request,
                 Ok(None) => {
                     self.new_window.notified().await;
@@ -272,7 +272,9 @@ mod tests {
     fn attempt_all(sink: &Sink, most: usize, mut outcome: impl FnMut(&[u8]) -> DeliveryOutcome) -> usize {
         let mut retry = Retry::default();
         for attempts in 0..most {
-            let Some(SpooledRequest { number, body }) = sink.spool.take().unwrap() else { return attempts };
+            let Some(SpooledRequest { number, body }) = sink.spool.take_oldest().unwrap() else {
+                return attempts;
+            };
             sink.record_result(&mut retry, number, body.len() as u64, outcome(&body));
         }
         most
@@ -282,7 +284,7 @@ mod tests {
     fn a_request_at_which_the_sink_fails_each_time_does_not_hold_up_others_for_ever() {
         let root = tempfile::tempdir().unwrap();
         let sink = sink(root.path(), 100);
-        ["one", "bad", "bad", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
+        ["one", "bad", "bad", "two"].iter().for_each(|body| sink.spool.append(body.as_bytes()));
         let fails_at_bad = |body: &[u8]| if body == b"bad" { failed() } else { DeliveryOutcome::Sent };
         assert_eq!(attempt_all(&sink, 100, fails_at_bad), 34);
         let stats = PushStats { sent: 2, failed: 30, refused: 2, bytes: 6, ..PushStats::default() };
@@ -293,13 +295,13 @@ mod tests {
     fn an_unreachable_sink_drops_requests_only_when_the_spool_is_full() {
         let root = tempfile::tempdir().unwrap();
         let sink = sink(root.path(), 6);
-        ["one", "two"].iter().for_each(|body| sink.spool.put(body.as_bytes()));
+        ["one", "two"].iter().for_each(|body| sink.spool.append(body.as_bytes()));
         assert_eq!(
             attempt_all(&sink, 100, |_| DeliveryOutcome::Unreached("connection refused".to_owned())),
             100
         );
         assert_eq!(sink.stats(), PushStats { failed: 100, spooled: 6, ..PushStats::default() });
-        sink.spool.put(b"new");
+        sink.spool.append(b"new");
         let mut taken = Vec::new();
         attempt_all(&sink, 100, |body| {
             taken.push(body.to_vec());

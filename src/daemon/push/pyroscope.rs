@@ -122,7 +122,7 @@ mod tests {
             profile.add(&labels, &[Arc::new(Frame::named(Kind::Native, "main"))], ticks, ticks * 10);
         }
         let accounts = profile.accounts_mut(Event::Cpu);
-        (accounts.kept, accounts.ticks, accounts.period_ns) = (18, 20, 10);
+        (accounts.kept, accounts.taken, accounts.period_ns) = (18, 20, 10);
         accounts.lose("ring full", 2);
         let cluster = BTreeMap::from([("cluster".to_owned(), "a".to_owned())]);
         let read = PushRequest::decode(request(&profile, &cluster).unwrap().as_slice()).unwrap();

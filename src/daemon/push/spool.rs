@@ -77,7 +77,7 @@ impl Spool {
 
     /// Appends a request. Drops the oldest requests to make space; drops the request itself if it exceeds the capacity
     /// or cannot be written.
-    pub(super) fn put(&self, request: &[u8]) {
+    pub(super) fn append(&self, request: &[u8]) {
         let bytes = request.len() as u64;
         if bytes > self.most {
             log::warn!(
@@ -115,7 +115,7 @@ impl Spool {
     ///
     /// # Errors
     /// The file of the oldest request cannot be read. The request stays in the queue.
-    pub(super) fn take(&self) -> io::Result<Option<SpooledRequest>> {
+    pub(super) fn take_oldest(&self) -> io::Result<Option<SpooledRequest>> {
         loop {
             let oldest = self.with(|index| {
                 index.sending = index.waiting.keys().next().copied();
@@ -188,15 +188,15 @@ mod tests {
 
     /// The oldest request, which must be there.
     fn take(spool: &Spool) -> SpooledRequest {
-        spool.take().unwrap().unwrap()
+        spool.take_oldest().unwrap().unwrap()
     }
 
     #[test]
     fn requests_come_in_order_and_survive() {
         let root = tempfile::tempdir().unwrap();
         let spool = open(&root.path().join("sink"), 100);
-        spool.put(b"one");
-        spool.put(b"two");
+        spool.append(b"one");
+        spool.append(b"two");
         let SpooledRequest { number, body } = take(&spool);
         assert_eq!(body, b"one");
         let again = open(&root.path().join("sink"), 100);
@@ -210,13 +210,13 @@ mod tests {
     fn a_request_that_cannot_be_read_stays_and_one_that_was_removed_is_counted() {
         let root = tempfile::tempdir().unwrap();
         let spool = open(root.path(), 100);
-        spool.put(b"first");
-        spool.put(b"second");
+        spool.append(b"first");
+        spool.append(b"second");
         // A directory can be opened, but not be read.
         let path = spool.path(0);
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(spool.take().is_err());
+        assert!(spool.take_oldest().is_err());
         assert_eq!(spool.stats(), SpoolStats { bytes: 11, dropped: 0 });
         std::fs::remove_dir(&path).unwrap();
         assert_eq!(take(&spool).body, b"second");
@@ -226,9 +226,9 @@ mod tests {
     #[test]
     fn requests_of_another_protocol_are_dropped() {
         let root = tempfile::tempdir().unwrap();
-        open(root.path(), 100).put(b"for OTLP");
+        open(root.path(), 100).append(b"for OTLP");
         let other = Spool::open(root.path(), "pyroscope", 100).unwrap();
-        assert!(other.take().unwrap().is_none());
+        assert!(other.take_oldest().unwrap().is_none());
         assert_eq!(other.stats(), SpoolStats { bytes: 0, dropped: 1 });
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }
@@ -237,14 +237,14 @@ mod tests {
     fn the_oldest_go_but_not_the_one_that_is_being_sent() {
         let root = tempfile::tempdir().unwrap();
         let spool = open(root.path(), 30);
-        (0..3u8).for_each(|n| spool.put(&[n; 10]));
+        (0..3u8).for_each(|n| spool.append(&[n; 10]));
         let first = take(&spool).number;
-        spool.put(&[3; 10]);
-        spool.put(&[9; 31]);
+        spool.append(&[3; 10]);
+        spool.append(&[9; 31]);
         assert_eq!(spool.stats(), SpoolStats { bytes: 30, dropped: 2 });
         spool.done(first);
         let left: Vec<u8> = std::iter::from_fn(|| {
-            let SpooledRequest { number, body } = spool.take().unwrap()?;
+            let SpooledRequest { number, body } = spool.take_oldest().unwrap()?;
             spool.done(number);
             Some(body[0])
         })

@@ -81,7 +81,7 @@ impl CodeOwner {
 
     /// The frames at `pc`, which lies within the code; `last` keeps the reader of the debug records that were read
     /// last.
-    fn found<'o>(
+    fn frames_at<'o>(
         &'o self,
         pc: u64,
         methods: &'o LoggedMethods,
@@ -138,10 +138,11 @@ pub(super) struct FrameReader<'o> {
 
 impl<'o> FrameReader<'o> {
     /// The frames at `pc` that the owner and all rivals have in common.
-    pub(super) fn of(&mut self, held: &OwnerAtTime<'o>, pc: u64) -> Result<CodeFound, CodeMiss> {
-        let found = held.owner.found(pc, self.methods, &mut self.last);
-        let common =
-            |found: CodeFound, rival: &&'o CodeOwner| found.common(&rival.found(pc, self.methods, &mut None));
+    pub(super) fn frames_of(&mut self, held: &OwnerAtTime<'o>, pc: u64) -> Result<CodeFound, CodeMiss> {
+        let found = held.owner.frames_at(pc, self.methods, &mut self.last);
+        let common = |found: CodeFound, rival: &&'o CodeOwner| {
+            found.common(&rival.frames_at(pc, self.methods, &mut None))
+        };
         held.rivals.iter().try_fold(found, common).ok_or(CodeMiss::Moved)
     }
 }
@@ -198,7 +199,7 @@ impl CodeTable {
     }
 
     /// Begins a read of the log.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_read(&mut self) {
         self.looks = 0;
     }
 
@@ -229,7 +230,7 @@ impl CodeTable {
         if here.len() > MAX_RIVALS { Err(CodeMiss::Moved) } else { Ok(OwnerAtTime { owner, rivals: here }) }
     }
 
-    pub(super) fn answers(&self) -> FrameReader<'_> {
+    pub(super) fn frame_reader(&self) -> FrameReader<'_> {
         FrameReader { methods: &self.methods, last: None }
     }
 
@@ -283,7 +284,7 @@ impl CodeTable {
         }
     }
 
-    fn saw(&mut self, time: u64) {
+    fn note_time(&mut self, time: u64) {
         self.newest = self.newest.max(time);
     }
 
@@ -410,7 +411,7 @@ impl RecordVisitor for CodeTable {
     }
 
     fn load(&mut self, load: &Load<'_>) {
-        self.saw(load.code.time);
+        self.note_time(load.code.time);
         if !self.admits(&load.code) {
             return;
         }
@@ -422,7 +423,7 @@ impl RecordVisitor for CodeTable {
     }
 
     fn unload(&mut self, unload: &Unload) {
-        self.saw(unload.time);
+        self.note_time(unload.time);
         let ids = self.index.at(unload.start);
         self.looks = self.looks.saturating_add(ids.len());
         if self.looks > self.options.limits.looks {
@@ -444,7 +445,7 @@ impl RecordVisitor for CodeTable {
     }
 
     fn stub(&mut self, stub: &Stub<'_>) {
-        self.saw(stub.code.time);
+        self.note_time(stub.code.time);
         self.install_stub(&stub.code, stub_names::plain(&names::text(stub.name)).to_owned());
     }
 

@@ -112,7 +112,7 @@ impl CodeTimeline {
             if self.facts.head_missing { Reader::from_offset(header.consumed, limits) } else { start }
         });
         self.facts.header = Some(header);
-        self.owners.begin();
+        self.owners.begin_read();
         let read = reader.read(log, &mut self.owners).map_err(ReadFailure::Io);
         self.facts.counts = reader.counts();
         self.facts.end = reader.end();
@@ -153,7 +153,7 @@ impl CodeTimeline {
     /// A reader for many addresses: in ascending order, those of one method cost little more than the last of them.
     #[must_use]
     pub fn lookups(&self) -> CodeLookup<'_> {
-        CodeLookup { timeline: self, answers: self.owners.answers() }
+        CodeLookup { timeline: self, frames: self.owners.frame_reader() }
     }
 }
 
@@ -161,7 +161,7 @@ impl CodeTimeline {
 #[derive(Debug)]
 pub struct CodeLookup<'a> {
     timeline: &'a CodeTimeline,
-    answers: FrameReader<'a>,
+    frames: FrameReader<'a>,
 }
 
 impl<'a> CodeLookup<'a> {
@@ -171,7 +171,7 @@ impl<'a> CodeLookup<'a> {
     /// # Errors
     /// [`CodeMiss`] if the address has no name.
     pub fn lookup(&mut self, pc: u64, is_leaf_pc: bool, at: MonoNs) -> Result<CodeFound, CodeMiss> {
-        self.found(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
+        self.frames_of(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
     /// The code at `pc` at `from`, and how long the result is valid. `None` if it is not valid until `to`, which may
@@ -201,12 +201,12 @@ impl<'a> CodeLookup<'a> {
             _ if from == to => Validity::Ends,
             _ => return None,
         };
-        Some((hold, self.found(pc, first)))
+        Some((hold, self.frames_of(pc, first)))
     }
 
-    fn found(&mut self, pc: u64, held: Result<OwnerAtTime<'a>, CodeMiss>) -> Result<CodeFound, CodeMiss> {
+    fn frames_of(&mut self, pc: u64, held: Result<OwnerAtTime<'a>, CodeMiss>) -> Result<CodeFound, CodeMiss> {
         match held {
-            Ok(held) => self.answers.of(&held, pc),
+            Ok(held) => self.frames.frames_of(&held, pc),
             Err(CodeMiss::Never) if self.timeline.facts.is_cut() => Err(CodeMiss::Cut),
             Err(miss) => Err(miss),
         }

@@ -6,6 +6,7 @@ use super::debug_info::DebugInfo;
 use super::heaps::is_used;
 use super::layout::{BlobPlace, DebugDataOffsets, VmLayout};
 use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
+use crate::unwind::CodeSpan;
 
 /// Largest blob that is believed, bytes. HotSpot compiles no bytecode beyond 8,000 bytes (`HugeMethodLimit`); the
 /// largest blobs, interpreter and stubs, have some hundred KiB.
@@ -22,10 +23,17 @@ const METHODS: [&[u8]; 2] = [b"nmethod", b"native nmethod"];
 pub(super) struct BlobIdentity {
     pub(super) name: u64,
     size: u32,
-    pub(super) code: (u64, u64),
-    /// The compilation number and its `Method*`; zeros if the blob is no method.
-    compilation: (u32, u64),
+    pub(super) code: CodeSpan,
+    /// Zeros if the blob is no method.
+    compilation: Compilation,
     is_method: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Compilation {
+    number: u32,
+    /// Address of the compiled `Method`.
+    method: u64,
 }
 
 impl BlobIdentity {
@@ -43,12 +51,13 @@ impl BlobIdentity {
             return Err(InvalidMemory);
         }
         let compilation = if is_method {
-            (half_in(header, layout.nmethod.compile_id)?, word_in(header, layout.nmethod.method)?)
+            let number = half_in(header, layout.nmethod.compile_id)?;
+            Compilation { number, method: word_in(header, layout.nmethod.method)? }
         } else {
-            (0, 0)
+            Compilation::default()
         };
         let name = word_in(header, layout.blob.name)?;
-        Ok(BlobIdentity { name, size, code: (code, code_end), compilation, is_method })
+        Ok(BlobIdentity { name, size, code: CodeSpan { start: code, end: code_end }, compilation, is_method })
     }
 
     /// Whether the same blob is still at `start`.
@@ -88,7 +97,8 @@ impl CodeBlob {
         let text = memory.string(word_in(&header, layout.blob.name)?)?;
         let is_method = is_method(&text);
         let identity = BlobIdentity::of(&header, layout, start, is_method)?;
-        let kind = if is_method { BlobKind::Method(identity.compilation.1) } else { BlobKind::Stub(text) };
+        let kind =
+            if is_method { BlobKind::Method(identity.compilation.method) } else { BlobKind::Stub(text) };
         Ok(CodeBlob { start, identity, kind, header })
     }
 
@@ -98,7 +108,7 @@ impl CodeBlob {
     }
 
     pub(super) fn code(&self) -> Range<u64> {
-        self.identity.code.0..self.identity.code.1
+        self.identity.code.start..self.identity.code.end
     }
 
     /// The debug records of a compiled method.

@@ -1,4 +1,4 @@
-//! The code of a JVM at an address, asked now about a moment ago.
+//! The code of a JVM at an address. The JVM's memory is read after the sample.
 //!
 //! The JVM does not report when code comes and goes. So [`VmCode::check`] reads known blobs again in each window in
 //! which the JVM ran, and every few seconds. A blob that is the same before and after a sample was there at the sample.
@@ -262,7 +262,7 @@ impl<M: Memory> VmCode<M> {
         let since = blob.as_ref().map_or(MonoNs::default(), |blob| self.since(blob));
         // The limit on reads ended within this blob: the reads above that prove the blob may have failed for that.
         let unproven = blob.is_some() && self.memory.is_spent();
-        let lasting = there && !unproven && blob.is_some_and(|blob| self.know(&blob, since));
+        let lasting = there && !unproven && blob.is_some_and(|blob| self.add_checked(&blob, since));
         found
             .into_iter()
             .map(|(asked, frames)| {
@@ -304,7 +304,7 @@ impl<M: Memory> VmCode<M> {
     }
 
     /// Adds a blob to the checked ones; `false` if there are too many.
-    fn know(&mut self, blob: &CodeBlob, since: MonoNs) -> bool {
+    fn add_checked(&mut self, blob: &CodeBlob, since: MonoNs) -> bool {
         let room = self.known.len() < MAX_KNOWN || self.known.contains_key(&blob.start);
         if room {
             let known =

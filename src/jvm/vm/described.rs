@@ -4,8 +4,8 @@
 //! JDK.
 
 use super::layout::{
-    BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, LoaderGraphOffsets,
-    MethodOffsets, NmethodOffsets, VmLayout,
+    BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapArrayOffsets, HeapOffsets,
+    LoaderGraphOffsets, MethodOffsets, NmethodOffsets, SpaceOffsets, SystemLoaderLayout, VmLayout,
 };
 use super::loaders::ClassLinks;
 use super::locks;
@@ -146,12 +146,15 @@ fn heaps(tables: &FieldTables) -> Result<HeapOffsets, InvalidMemory> {
     let (address, array) = match tables.address("CodeCache", "_heaps") {
         Ok(address) => {
             let length = tables.first(&[("GrowableArrayBase", "_len"), ("GenericGrowableArray", "_len")])?;
-            (address, Some((length, tables.offset("GrowableArray<int>", "_data")?)))
+            let pointers = tables.offset("GrowableArray<int>", "_data")?;
+            (address, Some(HeapArrayOffsets { length, pointers }))
         }
         Err(InvalidMemory) => (tables.address("CodeCache", "_heap")?, None),
     };
     let (low, high) = (tables.offset("VirtualSpace", "_low")?, tables.offset("VirtualSpace", "_high")?);
-    let space = |name| tables.offset("CodeHeap", name).map(|space| (space + low, space + high));
+    let space = |name| {
+        tables.offset("CodeHeap", name).map(|space| SpaceOffsets { start: space + low, end: space + high })
+    };
     let block = tables.offset("HeapBlock", "_header")?;
     let (length, used) =
         (tables.offset("HeapBlock::Header", "_length")?, tables.offset("HeapBlock::Header", "_used")?);
@@ -210,8 +213,8 @@ fn class_links(tables: &FieldTables) -> Result<ClassLinks, InvalidMemory> {
 
 fn graph(tables: &FieldTables, feature: u32) -> Result<LoaderGraphOffsets, InvalidMemory> {
     let system = || {
-        let system = tables.address("SystemDictionary", "_java_system_loader");
-        Some((system.ok()?, tables.offset("ClassLoaderData", "_class_loader").ok()?))
+        let pointer = tables.address("SystemDictionary", "_java_system_loader").ok()?;
+        Some(SystemLoaderLayout { pointer, field: tables.offset("ClassLoaderData", "_class_loader").ok()? })
     };
     Ok(LoaderGraphOffsets {
         head: tables.address("ClassLoaderDataGraph", "_head")?,

@@ -4,8 +4,8 @@ use super::heaps::{Heap, read_heaps};
 use super::layout::{BlobPlace, VmLayout};
 use super::stubs::stubs_of;
 use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
-use crate::unwind::hotspot::{BLOB_BYTES, CodeSpan, MAX_HEAPS, MAX_STUBS};
-use crate::unwind::{BlockFields, CodeHeap, HotSpot};
+use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS};
+use crate::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
 
 /// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
 const STUBS: &str = "StubRoutines";
@@ -26,18 +26,18 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
     let heaps: Vec<Heap> = read_heaps(memory, &layout.heaps)?.into_iter().flatten().collect();
     let of_stubs = heaps.iter().find(|heap| heap.memory.contains(&call_stub)).ok_or(InvalidMemory)?;
     let mut stubs = stubs_of(memory, layout, of_stubs);
-    stubs.retain(|(name, _)| name.starts_with(STUBS));
-    let continuation = stubs.iter().find(|(name, _)| name.contains(CONTINUATION)).map(|(_, span)| *span);
+    stubs.retain(|stub| stub.name.starts_with(STUBS));
+    let continuation = stubs.iter().find(|stub| stub.name.contains(CONTINUATION)).map(|stub| stub.code);
     let segment_log2 = of_stubs.segment_log2;
-    let known = heaps
-        .iter()
-        .filter(|heap| heap.segment_log2 == segment_log2)
-        .map(|heap| CodeHeap { span: (heap.memory.start, heap.limit), segment_map: heap.segment_map.start });
-    let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.1.saturating_sub(heap.span.0)));
+    let known = heaps.iter().filter(|heap| heap.segment_log2 == segment_log2).map(|heap| CodeHeap {
+        span: CodeSpan { start: heap.memory.start, end: heap.limit },
+        segment_map: heap.segment_map.start,
+    });
+    let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.end.saturating_sub(heap.span.start)));
     Ok(HotSpot {
         interpreter: interpreter(memory, layout)?,
         continuation: continuation.unwrap_or_default(),
-        stubs: stubs.into_iter().map(|(_, span)| span).take(MAX_STUBS).collect(),
+        stubs: stubs.into_iter().map(|stub| stub.code).take(MAX_STUBS).collect(),
         heaps: known.take(MAX_HEAPS).collect(),
         segment_log2,
         block: block(layout)?,
@@ -57,7 +57,7 @@ fn interpreter<M: Memory>(memory: &M, layout: &VmLayout) -> Result<CodeSpan, Inv
     let length = u64::from(half_in(&bytes, frames.interpreter_length)?);
     let sensible = start != 0 && (1..=MAX_INTERPRETER).contains(&length);
     let end = start.checked_add(length).filter(|_| sensible).ok_or(InvalidMemory)?;
-    Ok((start, end))
+    Ok(CodeSpan { start, end })
 }
 
 fn block(layout: &VmLayout) -> Result<BlockFields, InvalidMemory> {
@@ -98,10 +98,11 @@ mod tests {
     fn code_heaps_and_their_code_are_found() {
         let (memory, layout) = jvm();
         let found = hotspot(&&memory, &layout).unwrap();
-        assert_eq!(found.interpreter, (BASE + CODE + 64, BASE + CODE + 300));
-        assert_eq!(found.stubs, [(BASE + CODE + 3 * 128 + 64, BASE + CODE + 3 * 128 + 200)]);
+        let span = |start, end| CodeSpan { start: BASE + CODE + start, end: BASE + CODE + end };
+        assert_eq!(found.interpreter, span(64, 300));
+        assert_eq!(found.stubs, [span(3 * 128 + 64, 3 * 128 + 200)]);
         assert_eq!(found.heaps.len(), 1);
-        assert_eq!(found.heaps[0].span, (BASE + CODE, BASE + CODE + 0x4_0000), "what it may grow to");
+        assert_eq!(found.heaps[0].span, span(0, 0x4_0000), "what it may grow to");
         assert_eq!((found.segment_log2, found.bcp), (7, 0));
         let BlockFields { used, blob, frame_size, code, code_is_offset, .. } = found.block;
         assert_eq!((used, blob, frame_size, code, code_is_offset), (8, 16, 36, 28, true));

@@ -81,13 +81,13 @@ pub(super) fn read_heaps<M: Memory>(
     layout: &layout::HeapOffsets,
 ) -> Result<Vec<Result<Heap, InvalidMemory>>, InvalidMemory> {
     let first = memory.word(layout.address)?;
-    let Some((length, data)) = layout.array else {
+    let Some(array) = layout.array else {
         return Ok(vec![Heap::read(memory, layout, first)]);
     };
     let at = |offset: u64| first.checked_add(offset).ok_or(InvalidMemory);
     let mut count = [0; 4];
-    memory.read_all(at(length)?, &mut count)?;
-    let pointers = memory.word(at(data)?)?;
+    memory.read_all(at(array.length)?, &mut count)?;
+    let pointers = memory.word(at(array.pointers)?)?;
     let heaps = (0..u64::from(u32::from_ne_bytes(count).min(MAX_HEAPS))).map(|index| {
         let heap = memory.word(pointers.checked_add(index * 8).ok_or(InvalidMemory)?)?;
         Heap::read(memory, layout, heap)
@@ -102,17 +102,17 @@ impl Heap {
         address: u64,
     ) -> Result<Heap, InvalidMemory> {
         let fields = [
-            layout.memory.1,
-            layout.segment_map.1,
+            layout.memory.end,
+            layout.segment_map.end,
             layout.segment_log2,
-            layout.memory.0,
+            layout.memory.start,
             layout.memory_limit,
         ];
-        let size = fields.into_iter().max().unwrap_or(0).max(layout.segment_map.0) + 8;
+        let size = fields.into_iter().max().unwrap_or(0).max(layout.segment_map.start) + 8;
         let size = usize::try_from(size).ok().filter(|size| *size <= MAX_HEAP).ok_or(InvalidMemory)?;
         let mut bytes = vec![0; size];
         memory.read_all(address, &mut bytes)?;
-        let space = |(low, high)| Ok(word_in(&bytes, low)?..word_in(&bytes, high)?);
+        let space = |at: layout::SpaceOffsets| Ok(word_in(&bytes, at.start)?..word_in(&bytes, at.end)?);
         // Segments have 64 or 128 bytes; a page at most.
         let segment_log2 = half_in(&bytes, layout.segment_log2)?;
         if !(4..=12).contains(&segment_log2) {

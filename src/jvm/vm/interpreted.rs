@@ -1,4 +1,4 @@
-//! Interpreter frames: methods by their `Method*`, asked now about a moment ago.
+//! Interpreter frames: methods by their `Method*`. The JVM's memory is read after the sample.
 //!
 //! A `Method*` does not move. HotSpot frees a method with its class, or when the class is redefined and no thread runs
 //! the old method any more. Another method may get the same address: in a program that loads and unloads classes of one
@@ -127,7 +127,7 @@ impl InterpretedMethods {
             known.filter(is_there).or_else(|| methods.at(memory, layout, method).filter(is_there))
         };
         let found: Vec<Option<MethodInfo>> = asked.iter().map(found).collect();
-        self.loaders.begin();
+        self.loaders.begin_look();
         for (found, asked) in found.iter().zip(asked) {
             if let Some(found) = found {
                 self.loaders.note_class(memory, found.class, asked.at);
@@ -144,7 +144,7 @@ impl InterpretedMethods {
         layout: &VmLayout,
         asked: &[ClassQuery],
     ) -> Vec<MonoNs> {
-        self.loaders.begin();
+        self.loaders.begin_look();
         asked.iter().for_each(|query| self.loaders.note_class(memory, query.class, query.at));
         self.check(memory);
         // Without a count of unloaded classes a class is believed.

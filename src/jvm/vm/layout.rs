@@ -32,14 +32,14 @@ pub struct VmLayout {
 pub(super) struct HeapOffsets {
     /// Address of the pointer to the one heap (JDK 8), or to the array of heaps.
     pub(super) address: u64,
-    /// In the array: number of heaps, and their pointers; `None` for the one heap.
-    pub(super) array: Option<(u64, u64)>,
-    /// In a `CodeHeap`: start and end of its memory.
-    pub(super) memory: (u64, u64),
+    /// In the array; `None` for the one heap.
+    pub(super) array: Option<HeapArrayOffsets>,
+    /// In a `CodeHeap`: its memory.
+    pub(super) memory: SpaceOffsets,
     /// In a `CodeHeap`: the end of the memory that the heap may grow to.
     pub(super) memory_limit: u64,
-    /// In a `CodeHeap`: start and end of its segment map.
-    pub(super) segment_map: (u64, u64),
+    /// In a `CodeHeap`: its segment map.
+    pub(super) segment_map: SpaceOffsets,
     /// In a `CodeHeap`: the logarithm of a segment's size.
     pub(super) segment_log2: u64,
     /// Size of a `HeapBlock`, the header before each blob.
@@ -50,6 +50,22 @@ pub(super) struct HeapOffsets {
     pub(super) block_length: u64,
     /// The length has four bytes, not eight.
     pub(super) block_length_is_half: bool,
+}
+
+/// Offsets of fields in the array of heaps, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HeapArrayOffsets {
+    /// The number of heaps.
+    pub(super) length: u64,
+    /// Pointers to the heaps.
+    pub(super) pointers: u64,
+}
+
+/// Offsets of the pointers to the start and the end of a `VirtualSpace`, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SpaceOffsets {
+    pub(super) start: u64,
+    pub(super) end: u64,
 }
 
 /// Offsets of fields in a `CodeBlob`, bytes.
@@ -68,7 +84,7 @@ pub(super) struct FrameOffsets {
     pub(super) size: u64,
     /// In a `CodeBlob`: the code offset from which on the frame is complete.
     pub(super) complete: u64,
-    /// That offset has two bytes, not four.
+    /// The field `complete` has two bytes, not four.
     pub(super) complete_is_short: bool,
     /// Address of the pointer to the interpreter's `StubQueue`.
     pub(super) interpreter: u64,
@@ -76,7 +92,7 @@ pub(super) struct FrameOffsets {
     pub(super) interpreter_code: u64,
     /// In a `StubQueue`: the length of the code.
     pub(super) interpreter_length: u64,
-    /// An interpreter frame has the class's mirror.
+    /// An interpreter frame has a word for the mirror of the method's class, so its bytecode pointer is one word lower.
     pub(super) has_mirror: bool,
 }
 
@@ -175,8 +191,17 @@ pub(super) struct LoaderGraphOffsets {
     pub(super) next: u64,
     /// Address of the pointer to the class `java.lang.Object`.
     pub(super) object: u64,
-    /// JDK 8: address of the pointer to the application's loader, and the field for it in a loader's data.
-    pub(super) system: Option<(u64, u64)>,
+    /// JDK 8: how to recognise the application's loader.
+    pub(super) system: Option<SystemLoaderLayout>,
+}
+
+/// How to recognise the application's loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SystemLoaderLayout {
+    /// Address of the pointer to the loader.
+    pub(super) pointer: u64,
+    /// In a loader's data: the loader.
+    pub(super) field: u64,
 }
 
 /// Where threads and their names are; offsets in bytes unless stated otherwise.

@@ -100,7 +100,7 @@ impl Loaders {
     }
 
     /// Starts a new look, without classes in question.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_look(&mut self) {
         self.asked.clear();
     }
 
@@ -129,7 +129,7 @@ impl Loaders {
         let lists: Vec<(u64, Result<NewClasses, InvalidMemory>)> = self
             .known
             .iter()
-            .map(|(&loader, known)| (loader, links.news(memory, loader, known.first)))
+            .map(|(&loader, known)| (loader, links.new_classes(memory, loader, known.first)))
             .collect();
         unloads.renew(memory);
         let gone = unloads.count().saturating_sub(self.unloaded);
@@ -138,8 +138,8 @@ impl Loaders {
         }
         let now = MonoNs::now();
         self.young.retain(|_, since| now.0 < since.0.saturating_add(YOUNG));
-        for (loader, news) in lists {
-            self.take(loader, news, gone, now);
+        for (loader, list) in lists {
+            self.update_loader(loader, list, gone, now);
         }
         self.unloaded = before;
     }
@@ -171,19 +171,27 @@ impl Loaders {
     }
 
     /// Applies what a loader's list shows.
-    fn take(&mut self, loader: u64, news: Result<NewClasses, InvalidMemory>, gone: u64, now: MonoNs) {
+    fn update_loader(
+        &mut self,
+        loader: u64,
+        list: Result<NewClasses, InvalidMemory>,
+        gone: u64,
+        now: MonoNs,
+    ) {
         let Some(known) = self.known.get_mut(&loader) else { return };
         let stayed = known.permanent || known.classes as u64 > gone;
-        known.unread = news.is_err();
-        match news {
-            Ok((first, Some(came))) if stayed && self.young.len() + came.len() <= MAX_YOUNG => {
+        known.unread = list.is_err();
+        match list {
+            Ok(NewClasses { first, added: Some(added) })
+                if stayed && self.young.len() + added.len() <= MAX_YOUNG =>
+            {
                 known.first = first;
-                let counted = came.iter().filter(|new| !new.is_array).count();
+                let counted = added.iter().filter(|new| !new.is_array).count();
                 known.classes = known.classes.saturating_add(counted).min(MAX_COUNTED);
-                self.young.extend(came.into_iter().map(|new| (new.class, now)));
+                self.young.extend(added.into_iter().map(|new| (new.class, now)));
             }
             // Every class that is there now is believed from now on.
-            Ok((first, _)) if known.permanent => (known.first, known.since) = (first, now),
+            Ok(NewClasses { first, .. }) if known.permanent => (known.first, known.since) = (first, now),
             Err(InvalidMemory) if known.permanent => {}
             _ => drop(self.known.remove(&loader)),
         }
@@ -223,8 +231,13 @@ struct AddedClass {
     is_array: bool,
 }
 
-/// The first class in a list, and the classes before the earlier first class; `None` if that class was not found.
-type NewClasses = (u64, Option<Vec<AddedClass>>);
+/// What was added to the list of a loader's classes.
+struct NewClasses {
+    /// The first class in the list.
+    first: u64,
+    /// The classes before the one that was first; `None` if that class was not found.
+    added: Option<Vec<AddedClass>>,
+}
 
 impl ClassLinks {
     /// The first class of a loader.
@@ -233,19 +246,24 @@ impl ClassLinks {
     }
 
     /// The classes before `last`, which was the first.
-    fn news<M: Memory>(&self, memory: &M, loader: u64, last: u64) -> Result<NewClasses, InvalidMemory> {
+    fn new_classes<M: Memory>(
+        &self,
+        memory: &M,
+        loader: u64,
+        last: u64,
+    ) -> Result<NewClasses, InvalidMemory> {
         let first = self.first_of(memory, loader)?;
-        let (mut came, mut class) = (Vec::new(), first);
+        let (mut added, mut class) = (Vec::new(), first);
         while class != last {
             // The end of the list: a class that was never finished has left it.
-            if class == 0 || came.len() >= MAX_NEW {
-                return Ok((first, None));
+            if class == 0 || added.len() >= MAX_NEW {
+                return Ok(NewClasses { first, added: None });
             }
             let (next, is_array) = self.step(memory, loader, class)?;
-            came.push(AddedClass { class, is_array });
+            added.push(AddedClass { class, is_array });
             class = next;
         }
-        Ok((first, Some(came)))
+        Ok(NewClasses { first, added: Some(added) })
     }
 
     /// The first class of a loader, and the number of its classes without arrays, up to `MAX_COUNTED`.
@@ -314,7 +332,7 @@ mod tests {
         unloads: &mut UnloadHistory,
         classes: &[u64],
     ) -> Vec<Option<MonoNs>> {
-        loaders.begin();
+        loaders.begin_look();
         classes.iter().for_each(|&class| loaders.note_class(&bytes, class, at));
         loaders.renew(&bytes, unloads);
         loaders.watch_new(&bytes, unloads, |loader| loader == STAYS);

@@ -1,4 +1,4 @@
-//! Names of the classes of locks, by the addresses of the classes (`Klass*`), asked now about a moment ago.
+//! Names of the classes of locks, by the addresses of the classes (`Klass*`). The JVM's memory is read after the sample.
 //!
 //! A class does not move. Its memory is reused after it was unloaded. So a name counts only if the class is known to have
 //! been there at the sample, as for methods of the interpreter ([`InterpretedMethods`]). And the address must be that of a class:

@@ -14,7 +14,7 @@ pub use self::threads::{NAME, NUMBER, STRING};
 use self::threads::{THREADS, THREADS_END};
 use super::layout::{
     BlobOffsets, BlobPlace, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, MethodOffsets,
-    NmethodOffsets,
+    NmethodOffsets, SpaceOffsets,
 };
 use super::{AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot, lock_fields};
 use crate::jvm::inspection::inspect;
@@ -183,9 +183,9 @@ pub fn layout() -> VmLayout {
         heaps: HeapOffsets {
             address: BASE + POINTER,
             array: None,
-            memory: (0, 8),
+            memory: SpaceOffsets { start: 0, end: 8 },
             memory_limit: 40,
-            segment_map: (16, 24),
+            segment_map: SpaceOffsets { start: 16, end: 24 },
             segment_log2: 32,
             block_size: 16,
             block_used: 8,

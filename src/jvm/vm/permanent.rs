@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::layout::{ClassUnloadLayout, LoaderGraphOffsets, MethodOffsets, VmLayout};
+use super::layout::{ClassUnloadLayout, LoaderGraphOffsets, MethodOffsets, SystemLoaderLayout, VmLayout};
 use super::loaders::{ClassLinks, PermanentLoader};
 use super::methods::class_name;
 use crate::jvm::memory::{InvalidMemory, Memory};
@@ -91,9 +91,9 @@ impl LoaderGraphOffsets {
             of(class) == Ok(boot)
                 && class_name(memory, methods, class).is_ok_and(|name| ONLY.contains(&name.as_slice()))
         };
-        if let Some((system, field)) = self.system {
+        if let Some(SystemLoaderLayout { pointer, field }) = self.system {
             let same = |system| Ok(system != 0 && memory.word(place(loader, field)?)? == system);
-            return loader == boot || memory.word(system).and_then(same) == Ok(true);
+            return loader == boot || memory.word(pointer).and_then(same) == Ok(true);
         }
         let mut words = [0; 8 * WORDS];
         let read = place(loader, self.next + 8).and_then(|at| memory.read_all(at, &mut words));
@@ -132,8 +132,12 @@ mod tests {
         }
     }
 
-    const GRAPH: LoaderGraphOffsets =
-        LoaderGraphOffsets { head: 8, next: 16, object: 24, system: Some((32, 8)) };
+    const GRAPH: LoaderGraphOffsets = LoaderGraphOffsets {
+        head: 8,
+        next: 16,
+        object: 24,
+        system: Some(SystemLoaderLayout { pointer: 32, field: 8 }),
+    };
     const LINKS: ClassLinks = ClassLinks { loader: 8, first: 0, next: 16, kind: 24 };
     const OBJECT: u64 = 0x800;
     const SYSTEM: u64 = 0x900;

@@ -14,6 +14,7 @@ use super::heaps::{Heap, is_used, read_heaps, segments};
 use super::layout::VmLayout;
 use crate::jvm::memory::{InvalidMemory, Memory, word_in};
 use crate::text::clean;
+use crate::unwind::CodeSpan;
 
 /// Most blocks of one heap: 240 MB of the shortest methods.
 const MAX_BLOCKS: u32 = 1 << 18;
@@ -58,13 +59,22 @@ fn walk<M: Memory>(memory: &M, layout: &VmLayout) -> Result<StubBlobs, InvalidMe
     Ok(walk.finish())
 }
 
-/// The code in one heap that is no method, with HotSpot's names.
-pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<(String, (u64, u64))> {
+/// A stub by HotSpot's name.
+pub(super) struct NamedStub {
+    pub(super) name: String,
+    pub(super) code: CodeSpan,
+}
+
+/// The code in one heap that is no method.
+pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<NamedStub> {
     let mut walk = HeapWalk { memory, layout, names: HashMap::new(), found: Vec::new() };
     let _ = walk.heap(heap);
     let StubBlobs { names, blobs } = walk.finish();
-    let name = |blob: &StubBlob| names.get(usize::from(blob.name)).cloned().unwrap_or_default();
-    blobs.iter().map(|blob| (name(blob), (blob.start, blob.start + u64::from(blob.size)))).collect()
+    let stub = |blob: &StubBlob| NamedStub {
+        name: names.get(usize::from(blob.name)).cloned().unwrap_or_default(),
+        code: CodeSpan { start: blob.start, end: blob.start + u64::from(blob.size) },
+    };
+    blobs.iter().map(stub).collect()
 }
 
 /// The state while the heaps are read.
@@ -88,7 +98,7 @@ impl<M: Memory> HeapWalk<'_, M> {
             let size = segments(&block, &self.layout.heaps)?.checked_mul(1 << heap.segment_log2);
             let size = size.filter(|&size| size > 0).ok_or(InvalidMemory)?;
             let next = at.checked_add(size).filter(|&next| next <= end).ok_or(InvalidMemory)?;
-            if let Some(stub) = self.stub(at, &block).filter(|(_, blob)| blob.code.1 <= next) {
+            if let Some(stub) = self.stub(at, &block).filter(|(_, blob)| blob.code.end <= next) {
                 self.found.push(stub);
             }
             at = next;
@@ -102,7 +112,7 @@ impl<M: Memory> HeapWalk<'_, M> {
             at.checked_add(self.layout.heaps.block_size).filter(|_| is_used(block, &self.layout.heaps))?;
         let header = block.get(usize::try_from(start - at).ok()?..)?;
         let identity = BlobIdentity::of(header, self.layout, start, false).ok()?;
-        let has_code = identity.code.0 < identity.code.1;
+        let has_code = identity.code.start < identity.code.end;
         let name = word_in(header, self.layout.blob.name).ok()?;
         (has_code && self.is_stub(name)).then_some((start, identity))
     }
@@ -121,7 +131,7 @@ impl<M: Memory> HeapWalk<'_, M> {
     fn finish(self) -> StubBlobs {
         let mut blobs = StubBlobs::default();
         for (start, identity) in &self.found {
-            let (from, to) = identity.code;
+            let CodeSpan { start: from, end: to } = identity.code;
             let Some(Some(text)) = self.names.get(&identity.name) else { continue };
             if !identity.is_at(self.memory, self.layout, *start) {
                 continue;
@@ -143,6 +153,7 @@ impl<M: Memory> HeapWalk<'_, M> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::HeapArrayOffsets;
     use super::super::made::{BASE, CODE, FakeMemory, HEAP, NAMES, layout};
     use super::*;
 
@@ -230,7 +241,8 @@ mod tests {
         memory.word(pointers + 8, BASE + HEAP);
         memory.word(0x380, BASE + array);
         let mut layout = layout();
-        (layout.heaps.address, layout.heaps.array) = (BASE + 0x380, Some((0, 8)));
+        layout.heaps.address = BASE + 0x380;
+        layout.heaps.array = Some(HeapArrayOffsets { length: 0, pointers: 8 });
         assert_eq!(walk(&&memory, &layout).unwrap().blobs.len(), 1);
     }
 }

@@ -31,7 +31,7 @@ fn run(parse: u64) -> Profile {
         }
     }
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.kept, accounts.ticks, accounts.period_ns) = (4000, 4002, 10_101_010);
+    (accounts.kept, accounts.taken, accounts.period_ns) = (4000, 4002, 10_101_010);
     accounts.lose("ring full", 2);
     profile.check().unwrap();
     profile

@@ -181,7 +181,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
         self.profile.set_marker_stack(thread, marker, stack);
     }
 
-    /// Lost ticks belong to no thread, as in every format, so they get a process of their own.
+    /// Lost samples belong to no thread, as in every format, so they get a process of their own.
     fn add_lost(&mut self, view: &ProfileView<'_>) {
         let accounts = view.accounts();
         if accounts.lost_total() == 0 {

@@ -25,7 +25,7 @@ fn profile() -> OurProfile {
     add(2, "late", 5);
     add(2, "both", 1);
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.ticks, accounts.kept, accounts.period_ns) = (11, 10, 1_000_000);
+    (accounts.taken, accounts.kept, accounts.period_ns) = (11, 10, 1_000_000);
     accounts.lose("ring full", 1);
     profile.check().unwrap();
     profile
@@ -150,7 +150,7 @@ fn other_events_have_rows_of_their_own_and_waits_are_markers_too() {
     profile.add_in(1, fault, runs, Event::PageFaults, Weight { count: 4, value: 400, ..Weight::default() });
     for (event, kept) in [(Event::Wait, 20), (Event::PageFaults, 4)] {
         let accounts = profile.accounts_mut(event);
-        (accounts.ticks, accounts.kept) = (kept, kept);
+        (accounts.taken, accounts.kept) = (kept, kept);
     }
     let json = json(&profile);
     let rows: Vec<&Value> =

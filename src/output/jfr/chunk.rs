@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
+use super::constants::{JfrConstants, NONE};
 use super::encode::{put_event, put_int, put_null_text, put_number, put_text};
+use super::frame_type::FrameType;
 use super::metadata::JfrType;
-use super::names::{FrameType, NONE, Names};
 
 /// The first bytes of every chunk: `FLR`, and version 2.1.
 const MAGIC: [u8; 8] = [b'F', b'L', b'R', 0, 0, 2, 0, 1];
@@ -107,16 +108,16 @@ impl Chunk {
         put_event(&mut self.events, body);
     }
 
-    pub(super) fn add_text(&mut self, names: &Names, id: u64) {
+    pub(super) fn add_text(&mut self, constants: &JfrConstants, id: u64) {
         if let Some(out) = self.texts.add(id) {
-            put_text(out, names.text_by_id(id));
+            put_text(out, constants.text_by_id(id));
         }
     }
 
     /// Adds a thread. Which Java thread it is, is not known: readers show the name of the operating system's thread.
-    pub(super) fn add_thread(&mut self, names: &Names, id: u64) {
+    pub(super) fn add_thread(&mut self, constants: &JfrConstants, id: u64) {
         if let Some(out) = self.threads.add(id) {
-            let thread = names.thread_by_id(id);
+            let thread = constants.thread_by_id(id);
             put_text(out, &thread.name);
             put_number(out, u64::from(thread.tid));
             put_null_text(out);
@@ -129,7 +130,7 @@ impl Chunk {
         self.stacks.seen.contains(&id)
     }
 
-    pub(super) fn add_stack(&mut self, names: &mut Names, id: u64, stack: &JfrStack) {
+    pub(super) fn add_stack(&mut self, constants: &mut JfrConstants, id: u64, stack: &JfrStack) {
         let Some(out) = self.stacks.add(id) else { return };
         let JfrStack { frames, is_truncated } = stack;
         put_number(out, u64::from(*is_truncated));
@@ -141,19 +142,19 @@ impl Chunk {
             put_number(out, *kind as u64);
         }
         for frame in frames {
-            self.add_method(names, frame.method);
+            self.add_method(constants, frame.method);
         }
     }
 
-    fn add_method(&mut self, names: &mut Names, id: u64) {
+    fn add_method(&mut self, constants: &mut JfrConstants, id: u64) {
         let Some(out) = self.methods.add(id) else { return };
-        let (method, descriptor) = (names.method_by_id(id), names.text(DESCRIPTOR));
+        let (method, descriptor) = (constants.method_by_id(id), constants.text(DESCRIPTOR));
         let modifiers = if method.is_java { 0 } else { NATIVE };
         let is_hidden = false;
         for number in [method.class, method.name, descriptor, modifiers, u64::from(is_hidden)] {
             put_number(out, number);
         }
-        let class = names.class_by_id(method.class);
+        let class = constants.class_by_id(method.class);
         if let Some(out) = self.classes.add(method.class) {
             for number in [NONE, class.name, class.package, 0] {
                 put_number(out, number);
@@ -164,7 +165,7 @@ impl Chunk {
             put_number(out, class.package);
         }
         for text in [method.name, descriptor, class.name, class.package] {
-            self.add_text(names, text);
+            self.add_text(constants, text);
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Each sample is an event: of the type `jdk.ExecutionSample` if it is of the `cpu` event, of a type of our own
 //! otherwise. A profile knows time only by the second: the samples of a thread are spread over their second. The writer
-//! keeps one chunk and the names of the file in memory.
+//! keeps one chunk and the constants of the file in memory.
 
 mod chunk;
+mod constants;
 mod encode;
+mod frame_type;
 mod metadata;
-mod names;
 #[cfg(test)]
 pub(super) mod parsed;
 #[cfg(test)]
@@ -28,9 +29,10 @@ use crate::profile::trie::NodeId;
 use crate::profile::{Kind, ProfileView};
 use crate::sample::Event;
 use chunk::{Chunk, ChunkTime, JfrFrame, JfrStack, RUNNABLE};
+use constants::{JfrConstants, NONE};
 use encode::{put_number, put_text};
+use frame_type::FrameType;
 use metadata::{JfrEvents, JfrType, metadata_event};
-use names::{FrameType, NONE, Names};
 
 /// A chunk that exceeds this size, in bytes, is written.
 const CHUNK_SIZE: usize = 8 << 20;
@@ -92,7 +94,7 @@ struct JfrWriter<'a, 'p> {
     events: JfrEvents,
     /// The types of the file, the same in each chunk.
     metadata: Vec<u8>,
-    names: Names,
+    constants: JfrConstants,
     chunk: Chunk,
     chunk_size: usize,
     /// The begin of the chunk, in nanoseconds since the begin of the profile.
@@ -123,7 +125,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             view,
             metadata: metadata_event(&events),
             events,
-            names: Names::new(has_processes),
+            constants: JfrConstants::new(has_processes),
             chunk: Chunk::default(),
             chunk_size,
             begin: 0,
@@ -179,7 +181,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         self.begin_event(JfrType::Accounts as u64, 0);
         self.put_text(view.event().name());
         let lost = accounts.lost_total();
-        for n in [accounts.ticks, accounts.filtered, accounts.kept, lost, accounts.missed, accounts.expected]
+        for n in [accounts.taken, accounts.filtered, accounts.kept, lost, accounts.missed, accounts.expected]
         {
             self.put(n);
         }
@@ -201,9 +203,9 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
                 if !self.chunk.has_stack(id) {
                     let frames =
                         [&*folded::reason(reason), name::LOST].map(|text| self.marker(text)).to_vec();
-                    self.chunk.add_stack(&mut self.names, id, &JfrStack { frames, is_truncated: false });
+                    self.chunk.add_stack(&mut self.constants, id, &JfrStack { frames, is_truncated: false });
                 }
-                let thread = self.names.add_lost_thread();
+                let thread = self.constants.add_lost_thread();
                 let sample =
                     JfrSample { at: 0, each, thread, stack: id, state: NONE, reason: NONE, waker: NONE };
                 self.add_sample(view.event(), &sample)?;
@@ -217,15 +219,15 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         self.second = u64::from(rows[0].second) * SECOND;
         let all: u64 = rows.iter().map(|row| row.weight.count).sum();
         let labels = self.view.labels(rows[0].labels);
-        let thread = self.names.thread(labels);
+        let thread = self.constants.thread(labels);
         let mut before = 0;
         for row in rows {
             let is_wait = row.event == Event::Wait;
             let (mut code, mut state, mut reason) = (row.leaf, NONE, NONE);
             if is_wait {
                 code = self.view.code_up(row.leaf).next().unwrap_or(NodeId::ROOT);
-                state = self.names.text(labels.state.name());
-                reason = self.names.text(&self.wait_reason(row.leaf));
+                state = self.constants.text(labels.state.name());
+                reason = self.constants.text(&self.wait_reason(row.leaf));
             }
             let Weight { count, value, .. } = row.weight;
             let end = self.second + part_of(self.spread, before + count, all);
@@ -250,11 +252,11 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
     fn add_sample(&mut self, event: Event, sample: &JfrSample) -> anyhow::Result<()> {
         let JfrSample { at, each, thread, stack, state, reason, waker } = *sample;
         self.begin_event(self.events.type_of(event), at);
-        self.chunk.add_thread(&self.names, thread);
+        self.chunk.add_thread(&self.constants, thread);
         match event {
             Event::Cpu => [thread, stack, RUNNABLE].into_iter().for_each(|number| self.put(number)),
             Event::Wait => {
-                [state, reason].into_iter().for_each(|text| self.chunk.add_text(&self.names, text));
+                [state, reason].into_iter().for_each(|text| self.chunk.add_text(&self.constants, text));
                 let numbers = [each, thread, stack, state, reason, waker];
                 numbers.into_iter().for_each(|number| self.put(number));
             }
@@ -285,7 +287,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         if stack.frames.is_empty() {
             stack.frames.push(self.marker(NO_FRAMES));
         }
-        self.chunk.add_stack(&mut self.names, id, &stack);
+        self.chunk.add_stack(&mut self.constants, id, &stack);
         id
     }
 
@@ -304,7 +306,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         }
         // A waker's stack begins with its leaf, at the wait.
         frames.reverse();
-        self.chunk.add_stack(&mut self.names, id, &JfrStack { frames, is_truncated: false });
+        self.chunk.add_stack(&mut self.constants, id, &JfrStack { frames, is_truncated: false });
         id
     }
 
@@ -320,7 +322,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         let id = self.view.frame_of(node);
         let frame = self.view.frames().get(id);
         JfrFrame {
-            method: self.names.method(self.view.frames(), self.view.frames().symbol_of(id)),
+            method: self.constants.method(self.view.frames(), self.view.frames().symbol_of(id)),
             line: Some(frame.line).filter(|line| *line > 0),
             bci: frame.bci,
             kind: FrameType::of(frame.kind),
@@ -328,7 +330,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
     }
 
     fn marker(&mut self, text: &str) -> JfrFrame {
-        JfrFrame { method: self.names.marker(text), line: None, bci: None, kind: FrameType::Native }
+        JfrFrame { method: self.constants.marker(text), line: None, bci: None, kind: FrameType::Native }
     }
 
     /// Writes the chunk and begins the next one at a time in nanoseconds since the begin of the profile, or later:

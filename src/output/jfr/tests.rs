@@ -59,7 +59,7 @@ fn profile() -> Profile {
     profile.add_in(1, flat, runs, Event::PageFaults, Weight { count: 6, value: 600, ..Weight::default() });
     for (event, kept, lost) in [(Event::Cpu, 10, 2), (Event::Wait, 5, 0), (Event::PageFaults, 6, 1)] {
         let accounts = profile.accounts_mut(event);
-        (accounts.ticks, accounts.kept, accounts.expected) = (kept + lost, kept, kept + lost);
+        (accounts.taken, accounts.kept, accounts.expected) = (kept + lost, kept, kept + lost);
         accounts.lose("ring full", lost);
         accounts.period_ns = if event == Event::PageFaults { 0 } else { 1_000_000 };
         accounts.one_in = if event == Event::PageFaults { 100 } else { 0 };

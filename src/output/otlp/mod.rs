@@ -3,7 +3,7 @@
 //!
 //! Each service is a resource with one profile. Its values are `samples/count` with a period in nanoseconds for the
 //! `cpu` event, and numbers of events for other events. Frame kinds are the attribute `profile.frame.type`;
-//! `jbpf_prof.frame.kind` has the exact kind, even where OpenTelemetry has no name for it. Lost ticks are samples with
+//! `jbpf_prof.frame.kind` has the exact kind, even where OpenTelemetry has no name for it. Lost samples have
 //! the stack `[lost]` and the reason, as in every other format.
 
 mod dictionary;
@@ -56,7 +56,7 @@ pub fn requests(resources: &[ResourceView<'_>], most_bytes: usize) -> Requests {
     requests
 }
 
-/// Some rows of a resource: its samples, then the reasons for lost ticks.
+/// Some rows of a resource: its samples, then the reasons for lost samples.
 #[derive(Clone)]
 struct RequestPart<'a, 'p> {
     resource: &'a ResourceView<'p>,
@@ -185,10 +185,10 @@ fn samples(
     let each = if counts_samples { 1 } else { view.accounts().one_in.max(1) };
     let before = rows.start.saturating_sub(stacks.len());
     let after = rows.end.saturating_sub(stacks.len());
-    for (reason, ticks) in lost.iter().take(after).skip(before) {
+    for (reason, samples) in lost.iter().take(after).skip(before) {
         let stack = vec![dictionary.marker(&folded::reason(reason)), dictionary.marker(name::LOST)];
         let identity = SampleIdentity { stack: dictionary.stack(stack), attributes: Vec::new(), link: 0 };
-        series.add(identity, ticks.saturating_mul(each));
+        series.add(identity, samples.saturating_mul(each));
     }
     series.samples
 }

@@ -52,7 +52,7 @@ fn a_request_says_what_the_profile_says() {
     profile.add(&labels, &stack, 5, 50);
     profile.add(&labels, &stack[..2], 2, 20);
     profile.add(&labels, &[], 1, 10);
-    *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 9, kept: 8, period_ns: 10, ..Accounts::default() };
+    *profile.accounts_mut(Event::Cpu) = Accounts { taken: 9, kept: 8, period_ns: 10, ..Accounts::default() };
     profile.accounts_mut(Event::Cpu).lose("ring full", 1);
     profile.check().unwrap();
     let read = decoded(&requests(&resources(&profile), MOST)).remove(0);
@@ -193,7 +193,7 @@ fn what_is_too_large_is_divided_and_nothing_is_lost_silently() {
         (0..30).map(|n| Arc::new(Frame::named(Kind::Native, format!("x{n:0>1000}")))).collect();
     profile.add(&labels, &deep, 7, 1);
     let accounts = profile.accounts_mut(Event::Cpu);
-    (accounts.ticks, accounts.kept) = (5060, 5057);
+    (accounts.taken, accounts.kept) = (5060, 5057);
     accounts.lose("ring full", 3);
     profile.check().unwrap();
     let whole = requests(&resources(&profile), MOST);

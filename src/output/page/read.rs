@@ -275,6 +275,6 @@ fn accounts(stored: &Accounts, kept: u64) -> anyhow::Result<Accounts> {
     for (reason, lost) in &stored.lost {
         accounts.lose(reason.clone(), *lost);
     }
-    accounts.ticks = accounts.filtered + accounts.shown();
+    accounts.taken = accounts.filtered + accounts.shown();
     Ok(accounts)
 }

@@ -162,7 +162,7 @@ fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
         }
         let wait = profile.of_event(Event::Wait).total().count;
         let accounts = profile.accounts_mut(Event::Wait);
-        (accounts.kept, accounts.ticks) = (wait, wait);
+        (accounts.kept, accounts.taken) = (wait, wait);
         // Also of a process without samples, and in a second without samples.
         profile.pauses = [(7, 0), (7, 60), (u32::MAX, 3)].map(mark).into_iter().collect();
         let written = page(&profile);

@@ -199,8 +199,8 @@ impl<'a> Reader<'a> {
             if at == 0 && event.unit() == Unit::Nanoseconds {
                 accounts.period_ns = u64::try_from(self.file.period).unwrap_or(0);
             }
-            self.said(event, accounts)?;
-            accounts.ticks = accounts.filtered.saturating_add(accounts.shown());
+            self.add_comments(event, accounts)?;
+            accounts.taken = accounts.filtered.saturating_add(accounts.shown());
         }
         profile.span = TimeSpan {
             start_unix_ns: u64::try_from(self.file.time_nanos).unwrap_or(0),
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
 
     /// Adds the numbers that only the comments of an event contain. A file that was merged from several files has the
     /// comments of each.
-    fn said(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
+    fn add_comments(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
         let own = if event == Event::Cpu { String::new() } else { format!("{}.", event.name()) };
         for (what, n) in self.commented(&own)? {
             match what {

@@ -4,7 +4,8 @@ use super::detail::Detail;
 use super::layout::{ColumnAlignment, advice, base_name, percent, share, table, thousands, wrap};
 use crate::profile::advice::for_unknown;
 use crate::profile::report::{EventReport, StopRow, TraceReport};
-use crate::profile::tables::{LeafSides, UnknownRow};
+use crate::profile::tables::LeafSides;
+use crate::profile::unknown::UnknownRow;
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
 use crate::sample::unit::Expectation;
@@ -54,7 +55,7 @@ pub(super) fn samples(
 ) -> Vec<String> {
     let accounts = &of.accounts;
     let filtered = accounts.filtered.saturating_sub(of.idle);
-    let row = |label: &str, n| ReportRow::new(label, n, accounts.ticks);
+    let row = |label: &str, n| ReportRow::new(label, n, accounts.taken);
     let mut rows = vec![row("in the profile", accounts.kept)];
     if of.idle > 0 {
         rows.push(row(if of.event == Event::Wait { "idle threads" } else { "idle CPUs" }, of.idle));
@@ -75,7 +76,7 @@ pub(super) fn samples(
             format!("  of {} expected, {} missed", thousands(accounts.expected), thousands(accounts.missed))
         }
     };
-    let mut lines = vec![format!("{title:<22}{:>12}{expected}", thousands(accounts.ticks))];
+    let mut lines = vec![format!("{title:<22}{:>12}{expected}", thousands(accounts.taken))];
     lines.extend(numbers(&rows));
     if let Some(steal) = report.steal.filter(|s| *s > 0.0 && of.event == Event::Cpu) {
         lines.push(format!("  stolen by the hypervisor: {} of all CPU time", share(steal)));
@@ -135,7 +136,7 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
             lines.extend(wrap(&format!("{}: {}", why.label(), for_unknown(*why)), 2, detail.width));
         }
     }
-    let row = |StopRow { file, why, ticks, .. }: &StopRow| [thousands(*ticks), why.clone(), file.clone()];
+    let row = |StopRow { file, why, samples, .. }: &StopRow| [thousands(*samples), why.clone(), file.clone()];
     let rows: Vec<[String; 3]> = of.stopped_in.iter().take(detail.rows).map(row).collect();
     if !rows.is_empty() {
         let columns = [
@@ -144,7 +145,7 @@ pub(super) fn stacks(of: &EventReport, detail: Detail) -> Vec<String> {
             ColumnAlignment::Rest("in"),
         ];
         lines.extend(table(columns, &rows, detail.width));
-        let much = |row: &&StopRow| row.ticks * MUCH > kept;
+        let much = |row: &&StopRow| row.samples * MUCH > kept;
         let shown: Vec<&StopRow> = of.stopped_in.iter().take(detail.rows).filter(much).collect();
         let shown: Vec<(&str, &str)> = shown.iter().map(|row| (base_name(&row.file), &*row.advice)).collect();
         lines.extend(advice(&shown, detail.width));
@@ -189,7 +190,7 @@ mod tests {
             let mut profile = Profile::new();
             profile.add(&Labels::default(), &[Arc::new(Frame::named(kind, "f"))], 100, 0);
             let accounts = Accounts {
-                ticks: 300,
+                taken: 300,
                 filtered: 200,
                 kept: 100,
                 missed,

@@ -29,14 +29,14 @@ struct ReportObject<'a> {
 /// Tables of an event's samples.
 #[derive(Serialize)]
 struct ReportTables {
-    /// The whole for shares: samples of the profile and lost ticks.
+    /// The whole for shares: samples of the profile and lost samples.
     shown: u64,
     /// Samples whose leaf is code of the kernel. With `--user` no sample has such a leaf.
     in_kernel: u64,
     /// Samples whose leaf is code of a process.
     in_user: u64,
     /// Containers, and a row for samples outside of containers; empty if there are no containers.
-    containers: Vec<ContainerTicks>,
+    containers: Vec<ContainerSamples>,
     processes: Vec<ReportProcess>,
     functions: Vec<ReportFunction>,
     /// How many allocated objects the samples stand for, estimated; only of events that allocate.
@@ -51,16 +51,18 @@ struct ReportTables {
 }
 
 #[derive(Serialize)]
-struct ContainerTicks {
+struct ContainerSamples {
     container: Option<Arc<ContainerLabels>>,
-    ticks: u64,
+    #[serde(rename = "ticks")]
+    samples: u64,
 }
 
 #[derive(Serialize)]
 struct ReportProcess {
     name: String,
     pids: Vec<u32>,
-    ticks: u64,
+    #[serde(rename = "ticks")]
+    samples: u64,
 }
 
 #[derive(Serialize)]
@@ -131,11 +133,11 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> ReportTables {
     let containers = profile
         .containers()
         .into_iter()
-        .map(|row| ContainerTicks { container: row.container, ticks: row.ticks });
+        .map(|row| ContainerSamples { container: row.container, samples: row.samples });
     let processes = profile.processes().into_iter().map(|row| ReportProcess {
         name: row.name.to_string(),
         pids: row.pids,
-        ticks: row.ticks,
+        samples: row.samples,
     });
     let functions = profile.functions().into_iter().map(|row| {
         let (name, kind) = named(row.symbol);

@@ -118,13 +118,13 @@ fn jvm_row(jvm: &JvmReport) -> [String; 7] {
         NameSource::Off => "off".to_owned(),
         NameSource::Refused { .. } => "none".to_owned(),
     };
-    let whole = jvm.java_ticks.saturating_sub(jvm.rootless_ticks);
+    let whole = jvm.java_samples.saturating_sub(jvm.rootless_samples);
     [
         jvm.pid.to_string(),
         if jvm.version.is_empty() { "unknown".to_owned() } else { cut(&jvm.version, 28) },
-        thousands(jvm.ticks),
-        percent(jvm.java_ticks, jvm.ticks),
-        percent(whole, jvm.java_ticks),
+        thousands(jvm.samples),
+        percent(jvm.java_samples, jvm.samples),
+        percent(whole, jvm.java_samples),
         names,
         jvm.name.clone(),
     ]
@@ -163,10 +163,10 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
         (None, _) => {}
     }
     if let Some(why) = jvm.undescribed.as_ref().filter(|_| jvm.frame_pointers != Some(true)) {
-        let share = match jvm.java_ticks {
+        let share = match jvm.java_samples {
             0 => String::new(),
             all => {
-                format!(", {} of its Java samples do not reach the root", percent(jvm.rootless_ticks, all))
+                format!(", {} of its Java samples do not reach the root", percent(jvm.rootless_samples, all))
             }
         };
         notes.push(format!(
@@ -261,7 +261,7 @@ pub(super) fn containers(profile: &ProfileView<'_>, detail: Detail) -> Vec<Strin
                 Some(container) => [container.short_id().to_owned(), container.title()],
                 None => ["-".to_owned(), "[in no container]".to_owned()],
             };
-            [percent(row.ticks, shown), thousands(row.ticks), id, title]
+            [percent(row.samples, shown), thousands(row.samples), id, title]
         })
         .collect();
     let columns = [
@@ -285,7 +285,7 @@ pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
                 [pid] => format!("{} ({pid})", row.name),
                 pids => format!("{} ({} processes)", row.name, thousands(pids.len() as u64)),
             };
-            [percent(row.ticks, shown), thousands(row.ticks), who]
+            [percent(row.samples, shown), thousands(row.samples), who]
         })
         .collect();
     let columns = [

@@ -178,7 +178,7 @@ mod tests {
             let stack: Vec<Arc<Frame>> = names.split(' ').map(frame).collect();
             profile.add(&Labels::default(), &stack, count, 0);
         }
-        *profile.accounts_mut(Event::Cpu) = Accounts { ticks: 1000, kept: 998, ..Accounts::default() };
+        *profile.accounts_mut(Event::Cpu) = Accounts { taken: 1000, kept: 998, ..Accounts::default() };
         profile.accounts_mut(Event::Cpu).lose("ring full", 2);
         profile
     }
@@ -188,7 +188,7 @@ mod tests {
         let first = |unit: Unit, value: u64| {
             let event = Event::stored(&format!("of {}", unit.name()), unit).unwrap();
             let mut profile = Profile::new();
-            *profile.accounts_mut(event) = Accounts { ticks: value, kept: value, ..Accounts::default() };
+            *profile.accounts_mut(event) = Accounts { taken: value, kept: value, ..Accounts::default() };
             show(&profile, &ShowOptions::default()).lines().next().unwrap().to_owned()
         };
         assert_eq!(first(Unit::Bytes, 3 << 20), "of bytes: 3.0 MiB, none lost");

@@ -28,7 +28,7 @@ pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
         }
         AgentRule::OptedIn(pods) => {
             let of = container(tgid, node).filter(|of| !of.pod_uid.is_empty());
-            of.is_some_and(|of| pods.has(&of.pod_uid))
+            of.is_some_and(|of| pods.opts_in(&of.pod_uid))
         }
     }
 }

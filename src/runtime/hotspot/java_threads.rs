@@ -111,7 +111,7 @@ impl JavaThreadNames {
             let name = name.map(|name| shown(&name, self.raw));
             let thread = ThreadKey::of(stack);
             let Some(known) = self.known.get_mut(&thread) else { continue };
-            known.take(name);
+            known.update(name);
             match known.name.as_ref().filter(|_| !known.varies) {
                 Some(name) => world.thread_names.set(thread, Arc::clone(name)),
                 None => world.thread_names.remove(&thread),
@@ -127,7 +127,7 @@ pub(super) fn shown(name: &str, raw: bool) -> Arc<str> {
 }
 
 impl ThreadNameState {
-    fn take(&mut self, name: Option<Arc<str>>) {
+    fn update(&mut self, name: Option<Arc<str>>) {
         match (name, &self.name) {
             (None, None) => self.misses = self.misses.saturating_add(1),
             // The thread exited, or could not be read this time.
@@ -196,13 +196,13 @@ mod tests {
     #[test]
     fn a_thread_that_is_renamed_behind_what_the_kernel_keeps_has_no_name_of_the_jvm() {
         let mut known = ThreadNameState::default();
-        known.take(None);
+        known.update(None);
         assert_eq!(known.misses, 1);
-        known.take(Some("a".into()));
-        known.take(None);
-        known.take(Some("a".into()));
+        known.update(Some("a".into()));
+        known.update(None);
+        known.update(Some("a".into()));
         assert!(!known.varies && known.name.as_deref() == Some("a") && known.misses == 0);
-        known.take(Some("b".into()));
+        known.update(Some("b".into()));
         assert!(known.varies);
     }
 }

@@ -24,11 +24,16 @@ use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
 use crate::world::{PartEnd, RuntimeSamples, WindowPauses};
 
-/// Identifies an entry: the pid, and when the process was first seen. An exec can make the same process another JVM.
-pub(super) type EntryId = (u32, Instant);
+/// Identifies an entry. An exec can make the same process another JVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct JvmEntryId {
+    tgid: u32,
+    /// When the process was first seen.
+    began: Instant,
+}
 
 /// What was measured of the JVMs in a part.
-pub(super) type Measured = HashMap<EntryId, StopTimes>;
+pub(super) type Measured = HashMap<JvmEntryId, StopTimes>;
 
 /// How a JVM was kept from running in a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +62,7 @@ enum NamingState {
 /// which takes a tenth of a second, or seconds with little CPU.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-pub(super) struct Entry {
+pub(super) struct JvmEntry {
     tgid: u32,
     /// The symbol source that the user chose.
     java: JavaNaming,
@@ -87,7 +92,7 @@ pub(super) struct Entry {
     pauses: Pauses,
 }
 
-impl Entry {
+impl JvmEntry {
     /// An entry to which this thread attaches; `cpu`: how its cgroup was throttled until now.
     pub(super) fn attaching(
         tgid: u32,
@@ -96,8 +101,8 @@ impl Entry {
         late: bool,
         pauses: Pauses,
         cpu: CpuSnapshot,
-    ) -> Entry {
-        Entry {
+    ) -> JvmEntry {
+        JvmEntry {
             tgid,
             java,
             jvm: None,
@@ -170,9 +175,9 @@ impl Entry {
         self.again += 1;
         let (options, described) = (options.clone(), described.clone());
         let describe = move || {
-            if let Ok(it) = jvm::describe(&jvm, &options) {
+            if let Ok(description) = jvm::describe(&jvm, &options) {
                 // When the session is over the channel has no receiver.
-                let _ = described.send((jvm.process.tgid, it));
+                let _ = described.send(DescribedJvm { tgid: jvm.process.tgid, description });
             }
         };
         // If the thread cannot start, the earlier description stays.
@@ -300,8 +305,8 @@ impl Entry {
         });
     }
 
-    pub(super) fn id(&self) -> EntryId {
-        (self.tgid, self.began)
+    pub(super) fn id(&self) -> JvmEntryId {
+        JvmEntryId { tgid: self.tgid, began: self.began }
     }
 
     /// How the JVM was kept from running since the last call; the pauses are those up to the last look.
@@ -332,7 +337,7 @@ impl Entry {
     /// The JVM's row of the report; `measured`: what was measured of all JVMs in this part.
     pub(super) fn report(&self, part: &PartEnd<'_>, measured: &Measured) -> Option<JvmReport> {
         let RuntimeSamples { all, managed, rootless } =
-            self.bound.and_then(|process| part.ticks.get(&process)).copied().unwrap_or_default();
+            self.bound.and_then(|process| part.samples.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
         let leaves = self.bound.and_then(|process| part.symbols.java_leaves.get(&process));
         #[allow(clippy::cast_precision_loss)]
@@ -352,9 +357,9 @@ impl Entry {
             // All frames of a Zero VM are native.
             undescribed: undescribed.map(ToString::to_string),
             compiled_before,
-            ticks: all,
-            java_ticks: managed,
-            rootless_ticks: rootless,
+            samples: all,
+            java_samples: managed,
+            rootless_samples: rootless,
             log_bytes: self.log.read_to,
             log_cut: self.log.cut,
             throttling,
@@ -417,7 +422,7 @@ mod tests {
         let names = Err(AttachFailure { refusal: Refusal::Exited, inspection: None });
         let answer = JvmSetupResult { jvm: None, undescribed: None, no_agent: None, names };
         let thread = std::thread::spawn(move || answer);
-        let mut entry = Entry::attaching(
+        let mut entry = JvmEntry::attaching(
             own,
             JavaNaming::Agent,
             thread,

@@ -9,8 +9,11 @@ use crate::plan::{AgentRule, JavaNaming, PermanentRefusals};
 use crate::process::container::Node;
 use crate::sample::MonoNs;
 
-/// A JVM, by its pid, and its unwind description.
-pub(super) type DescribedJvm = (u32, jvm::JvmDescription);
+/// A JVM with its unwind description.
+pub(super) struct DescribedJvm {
+    pub(super) tgid: u32,
+    pub(super) description: jvm::JvmDescription,
+}
 
 /// How a JVM was discovered.
 pub(super) enum Discovery {
@@ -82,7 +85,7 @@ impl JvmSetup {
             return JvmSetupResult { jvm: None, undescribed: Some(Refusal::Exited), no_agent: None, names };
         };
         // When the session is over the channel has no receiver.
-        let send = |it| described.send((tgid, it)).unwrap_or_default();
+        let send = |description| described.send(DescribedJvm { tgid, description }).unwrap_or_default();
         let describe = || jvm::describe(&jvm, &options).map(send).err();
         // Opening the memory describes the JVM too, but waits for a JVM that has just started.
         let first = late.then(describe);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::java_threads::JavaThreadNames;
-use super::jvm::{Entry, Measured};
+use super::jvm::{JvmEntry, Measured};
 use super::jvm_setup::{DescribedJvm, Discovery, JvmSetup};
 use super::pauses::Pauses;
 use crate::jvm::{self, AttachOptions};
@@ -39,19 +39,24 @@ struct Queued {
     mapped: MonoNs,
 }
 
+struct ExitedJvm {
+    /// The window that showed the exit: the last one that may have the JVM's stacks.
+    window: u64,
+    entry: JvmEntry,
+}
+
 pub(super) struct HotSpotJvms {
     java: JavaNaming,
     target: Target,
     children: bool,
     options: AttachOptions,
     hierarchies: Hierarchies,
-    entries: HashMap<u32, Entry>,
+    entries: HashMap<u32, JvmEntry>,
     /// Processes that mapped `libjvm.so` during the run and have no entry yet, and when they did.
     mapped: HashMap<u32, MonoNs>,
     /// Processes that exited, with the window of the exit: their last stacks come with that window.
     leaving: Vec<(u64, u32)>,
-    /// Exited JVMs, with the window that showed the exit: the last one that may have their stacks.
-    ended: Vec<(u64, Entry)>,
+    ended: Vec<ExitedJvm>,
     /// JVMs that were reported, and may have stacks that wait until the next part is reported.
     reported: Vec<ProcessId>,
     /// JVMs that run and wait for a free attach slot.
@@ -120,7 +125,8 @@ impl HotSpotJvms {
 
     /// Passes new unwind descriptions to the unwinder. From then on methods that the interpreter runs have names.
     pub(super) fn publish_descriptions(&mut self, world: &mut World) {
-        for (tgid, jvm::JvmDescription { hotspot, memory, layout }) in self.described.1.try_iter() {
+        for DescribedJvm { tgid, description } in self.described.1.try_iter() {
+            let jvm::JvmDescription { hotspot, memory, layout } = description;
             if let Some(entry) = self.entries.get_mut(&tgid) {
                 entry.take_description(memory, layout, &mut world.symbolizer);
             }
@@ -149,7 +155,7 @@ impl HotSpotJvms {
         });
         found.retain(|jvm| wanted.as_ref().is_none_or(|wanted| wanted.contains(&jvm.process.tgid)));
         if matches!(self.target, Target::Groups(_)) {
-            found.retain(|jvm| world.groups.hold(jvm.process.tgid));
+            found.retain(|jvm| world.groups.contain(jvm.process.tgid));
         }
         log::info!("JVMs: {} found to profile", found.len());
         let mut waiting = found.into_iter();
@@ -167,7 +173,7 @@ impl HotSpotJvms {
                 && !stop.is_stopped()
                 && let Some(jvm) = waiting.next()
             {
-                self.begin(jvm.process.tgid, Discovery::Found(jvm));
+                self.start_setup(jvm.process.tgid, Discovery::Found(jvm));
             }
             if self.under_way() == 0 {
                 return;
@@ -185,7 +191,7 @@ impl HotSpotJvms {
     pub(super) fn notice(&mut self, world: &World, events: &[ProcessEvent]) {
         let (window, has_ended) = (world.window, |tgid| world.processes.has_ended(tgid));
         for (_, tgid) in self.leaving.extract_if(.., |(since, _)| *since < window) {
-            self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
+            self.ended.extend(self.entries.remove(&tgid).map(|entry| ExitedJvm { window, entry }));
         }
         for event in events {
             let tgid = event.tgid;
@@ -221,7 +227,7 @@ impl HotSpotJvms {
     fn replace(&mut self, window: u64, tgid: u32) {
         self.forget_undiscovered(tgid);
         self.leaving.retain(|(_, left)| *left != tgid);
-        self.ended.extend(self.entries.remove(&tgid).map(|entry| (window, entry)));
+        self.ended.extend(self.entries.remove(&tgid).map(|entry| ExitedJvm { window, entry }));
     }
 
     fn forget_undiscovered(&mut self, tgid: u32) {
@@ -285,7 +291,7 @@ impl HotSpotJvms {
 
     /// Records how far the logs have been read.
     pub(super) fn note_read(&mut self, logs: &[(ProcessId, LogStats)]) {
-        for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry)) {
+        for entry in self.entries.values_mut().chain(self.ended.iter_mut().map(|exited| &mut exited.entry)) {
             if let Some((_, stats)) = logs.iter().find(|(process, _)| Some(*process) == entry.bound) {
                 entry.log = *stats;
             }
@@ -348,7 +354,7 @@ impl HotSpotJvms {
 
     /// How each JVM was kept from running since the last call.
     fn measure(&mut self) -> Measured {
-        let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|(_, entry)| entry));
+        let entries = self.entries.values_mut().chain(self.ended.iter_mut().map(|exited| &mut exited.entry));
         entries.map(|entry| (entry.id(), entry.measure(&self.hierarchies))).collect()
     }
 
@@ -367,7 +373,7 @@ impl HotSpotJvms {
         while self.under_way() < self.at_once
             && let Some(Queued { tgid, process, mapped }) = self.queue.pop_front()
         {
-            self.begin(tgid, Discovery::Begun(mapped));
+            self.start_setup(tgid, Discovery::Begun(mapped));
             if let Some((entry, process)) = self.entries.get_mut(&tgid).zip(process) {
                 entry.bind(process, symbolizer);
             }
@@ -382,8 +388,8 @@ impl HotSpotJvms {
     /// Closes the symbol sources of JVMs that exited in earlier windows, unless their stacks still wait: a long run has
     /// thousands of such JVMs.
     pub(super) fn close_ended(&mut self, world: &mut World) {
-        let ended = self.ended.iter_mut().filter(|(window, _)| *window < world.window);
-        for entry in ended.map(|(_, entry)| entry).filter(|entry| !entry.is_closed()) {
+        let ended = self.ended.iter_mut().filter(|exited| exited.window < world.window);
+        for entry in ended.map(|exited| &mut exited.entry).filter(|entry| !entry.is_closed()) {
             if !entry.bound.is_some_and(|process| world.awaiting_names.contains(&process)) {
                 entry.close(&mut world.symbolizer);
             }
@@ -396,15 +402,15 @@ impl HotSpotJvms {
     }
 
     /// All JVMs of this part.
-    fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values().chain(self.ended.iter().map(|(_, entry)| entry))
+    fn all(&self) -> impl Iterator<Item = &JvmEntry> {
+        self.entries.values().chain(self.ended.iter().map(|exited| &exited.entry))
     }
 
     /// Forgets exited JVMs: those of the part before now, those of this part (`last` is its last window) with the next
     /// call. JVMs that exited in later parts are not reported yet.
     pub(super) fn forget_ended(&mut self, last: u64, symbolizer: &mut Symbolizer) {
         let mut left = Vec::new();
-        for (_, mut entry) in self.ended.extract_if(.., |(window, _)| *window <= last) {
+        for ExitedJvm { mut entry, .. } in self.ended.extract_if(.., |exited| exited.window <= last) {
             // No stack of these windows waits any more.
             if !entry.is_closed() {
                 entry.close(symbolizer);
@@ -432,12 +438,12 @@ impl HotSpotJvms {
         let measured = std::mem::replace(&mut self.measured, later).remove(&part.window).unwrap_or_default();
         let mut reports: Vec<JvmReport> =
             self.all().filter_map(|entry| entry.report(part, &measured)).collect();
-        reports.sort_by_key(|report| (std::cmp::Reverse(report.ticks), report.pid));
+        reports.sort_by_key(|report| (std::cmp::Reverse(report.samples), report.pid));
         reports
     }
 
     /// Starts the thread that attaches to a JVM.
-    fn begin(&mut self, tgid: u32, discovery: Discovery) {
+    fn start_setup(&mut self, tgid: u32, discovery: Discovery) {
         let (late, pauses) = (discovery.is_late(), Pauses::new(discovery.is_new()));
         let setup = JvmSetup {
             tgid,
@@ -453,7 +459,7 @@ impl HotSpotJvms {
         match std::thread::Builder::new().name("attach".into()).spawn(begin) {
             Ok(thread) => {
                 let cpu = self.cpu_of(tgid);
-                self.entries.insert(tgid, Entry::attaching(tgid, self.java, thread, late, pauses, cpu));
+                self.entries.insert(tgid, JvmEntry::attaching(tgid, self.java, thread, late, pauses, cpu));
             }
             Err(e) => log::warn!("JVM {tgid}: cannot attach: {e}"),
         }

@@ -24,7 +24,7 @@ impl ReadAllowance {
         ReadAllowance(Cell::new(bytes))
     }
 
-    fn take(&self, bytes: usize) -> Option<()> {
+    fn spend(&self, bytes: usize) -> Option<()> {
         self.0.set(self.0.get().checked_sub(bytes)?);
         Some(())
     }
@@ -89,7 +89,7 @@ impl ValueBytes<'_> {
     fn byte(&mut self) -> Option<u8> {
         if self.next == self.filled {
             self.filled = self.image.read(self.address, &mut self.piece);
-            self.allowance.take(PIECE)?;
+            self.allowance.spend(PIECE)?;
             self.address = self.address.checked_add(PIECE as u64)?;
             self.next = 0;
         }

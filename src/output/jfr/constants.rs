@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::output::name;
+use crate::profile::Labels;
 use crate::profile::frames::{FrameTable, Symbol};
 use crate::profile::kind::Origin;
-use crate::profile::{Kind, Labels};
 
 /// The id of a constant that does not exist.
 pub(super) const NONE: u64 = 0;
@@ -72,7 +72,7 @@ pub(super) struct JfrThread {
 
 /// The constant pools of the file.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct JfrConstants {
     texts: Ids<String>,
     classes: Ids<JfrClass>,
     methods: Ids<JfrMethod>,
@@ -83,10 +83,10 @@ pub(super) struct Names {
     has_processes: bool,
 }
 
-impl Names {
+impl JfrConstants {
     /// No constants. With `has_processes` the names of threads begin with their process.
-    pub(super) fn new(has_processes: bool) -> Names {
-        Names { has_processes, ..Names::default() }
+    pub(super) fn new(has_processes: bool) -> JfrConstants {
+        JfrConstants { has_processes, ..JfrConstants::default() }
     }
 
     /// The id of a text.
@@ -163,39 +163,4 @@ impl Names {
 
 fn is_java(symbol: &Symbol) -> bool {
     symbol.kind.origin() == Origin::Java
-}
-
-/// How the code of a frame was run: one of JFR's own frame types. IntelliJ splits a method's frames where a file has
-/// types of its own (issue 1714 of async-profiler), so code of the kernel and of C++ is native here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameType {
-    Interpreted = 1,
-    JitCompiled = 2,
-    Inlined = 3,
-    Native = 4,
-}
-
-impl FrameType {
-    pub(super) const ALL: [FrameType; 4] =
-        [FrameType::Interpreted, FrameType::JitCompiled, FrameType::Inlined, FrameType::Native];
-
-    /// The name in JFR.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            FrameType::Interpreted => "Interpreted",
-            FrameType::JitCompiled => "JIT compiled",
-            FrameType::Inlined => "Inlined",
-            FrameType::Native => "Native",
-        }
-    }
-
-    /// The type of a kind.
-    pub(super) fn of(kind: Kind) -> FrameType {
-        match kind {
-            Kind::Java | Kind::Jit => FrameType::JitCompiled,
-            Kind::JavaInlined | Kind::NativeInlined => FrameType::Inlined,
-            Kind::JavaInterpreted => FrameType::Interpreted,
-            _ => FrameType::Native,
-        }
-    }
 }
