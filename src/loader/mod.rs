@@ -1,6 +1,7 @@
 //! Loads unwind tables: which processes need which tables, in which order, and how to handle missing or wrong tables.
 
 mod file_tables;
+mod loaded_tables;
 mod moved;
 mod range_limit;
 mod replaced;

@@ -7,26 +7,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::file_tables::{FileTables, TableAt, TabledRange};
+use super::loaded_tables::LoadedTables;
 use super::moved::find_moved;
 use super::range_limit::RangeLimit;
 use super::replaced::ReplacedCode;
-use super::table_retries::{LAST_PAUSE, TableRetries};
-use super::table_source::TableSource;
+use super::table_retries::LAST_PAUSE;
+use super::table_source::{TableSource, file_of};
 use super::unfinished::UnfinishedUnwinder;
 use super::wrong_fp_step::stop_reason_after;
 use crate::capture::UnwindMemory;
-use crate::limits::{Limit, ReachedLimits};
+use crate::limits::ReachedLimits;
 use crate::plan::allowance::TimeAllowance;
-use crate::process::{
-    CodeRange, CodeSource, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes,
-};
+use crate::process::{CodeRange, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes};
 use crate::sample::{CountedStack, MonoNs, Stack, StopReason, UserWord};
-use crate::symbolize::{FileHandle, NoTable, Symbolizer};
+use crate::symbolize::{FileHandle, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableBudget, TableKey, TableMemory,
-    TableStore, UnwindRange, Usage,
+    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableKey, TableMemory, UnwindRange,
+    Usage,
 };
 
 /// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
@@ -38,18 +37,11 @@ const MOST_SAVED_KNOWN: Duration = Duration::from_millis(100);
 /// How long loading may delay the start of sampling, and each `load_some` after that.
 const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
-/// Files whose table keys are kept. The limit is generous, because containers have many files with the same content.
-const MAX_FILES: usize = 16_384;
-const MAX_RULES: usize = 1 << 16;
 
-/// The loader of unwind tables: the store of loaded data, and the queues of processes to load.
+/// The loader of unwind tables: the loaded tables, and the queues of processes to load.
 pub(crate) struct TableLoader<M: TableMemory = UnwindMemory> {
-    store: TableStore<M>,
+    loaded: LoadedTables<M>,
     wanted: WalkScope,
-    /// The tables of files, as far as they were requested.
-    tables: HashMap<FileId, FileTables>,
-    /// A cache of recently used rules.
-    rules: HashMap<(TableKey, u64), Rule>,
     /// JVMs, and the layout that identifies the JVM's program: exec changes the layout.
     jvms: HashMap<u32, (HotSpot, Option<ProgramLayout>)>,
     /// Processes to load: those with samples first, then those in `due`.
@@ -65,20 +57,16 @@ pub(crate) struct TableLoader<M: TableMemory = UnwindMemory> {
     known_allowance: TimeAllowance,
     /// Queued processes that need a new table. Neither they nor the tables have changed since they were looked at.
     without_tables: BTreeSet<u32>,
-    missing: TableRetries,
     replaced: ReplacedCode,
     crowded: RangeLimit,
     outside: UnfinishedUnwinder,
-    limits: ReachedLimits,
 }
 
 impl<M: TableMemory> TableLoader<M> {
     pub(crate) fn new(memory: M, wanted: WalkScope) -> TableLoader<M> {
         TableLoader {
-            store: TableStore::new(memory, TableBudget::default()),
+            loaded: LoadedTables::new(memory),
             wanted,
-            tables: HashMap::new(),
-            rules: HashMap::new(),
             jvms: HashMap::new(),
             running: BTreeSet::new(),
             due: BTreeSet::new(),
@@ -87,11 +75,9 @@ impl<M: TableMemory> TableLoader<M> {
             allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
             known_allowance: TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, Instant::now()),
             without_tables: BTreeSet::new(),
-            missing: TableRetries::default(),
             replaced: ReplacedCode::default(),
             crowded: RangeLimit::default(),
             outside: UnfinishedUnwinder::default(),
-            limits: ReachedLimits::default(),
         }
     }
 
@@ -176,7 +162,10 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Whether the tables of all files of a process are loaded.
     fn has_all_tables(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
-        code.ranges.iter().filter_map(|range| file_of(range, tables)).all(|(id, _)| self.known(id).is_some())
+        code.ranges
+            .iter()
+            .filter_map(|range| file_of(range, tables))
+            .all(|(id, _)| self.loaded.known(id).is_some())
     }
 
     /// Queues the processes that changed or are due for a retry, and notes replaced code.
@@ -184,10 +173,13 @@ impl<M: TableMemory> TableLoader<M> {
         let mut touched = processes.take_changed_processes();
         self.without_tables.retain(|tgid| !touched.contains(tgid));
         self.due.append(&mut touched);
-        self.due.extend(self.missing.take_due(now));
+        self.due.extend(self.loaded.missing.take_due(now));
         // A fork is unwound by its parent's address space until its own is loaded.
         for code in processes.take_covered() {
-            if [code.tgid, code.parent].iter().any(|&tgid| self.store.covers(tgid, code.start, code.end)) {
+            if [code.tgid, code.parent]
+                .iter()
+                .any(|&tgid| self.loaded.store.covers(tgid, code.start, code.end))
+            {
                 // Code that a program moved to anonymous memory at the same addresses still has the right table.
                 for Range { start, end } in processes.unrestored_ranges(&code) {
                     self.replaced.add(&CoveredCode { start, end, ..code });
@@ -222,7 +214,7 @@ impl<M: TableMemory> TableLoader<M> {
         processes: &mut Processes,
         symbolizer: &mut Symbolizer,
     ) {
-        self.outside.unwind(stacks, &self.store, processes, symbolizer);
+        self.outside.unwind(stacks, &self.loaded.store, processes, symbolizer);
     }
 
     /// Queues the processes of a window's stacks that were unwound without tables, and cuts wrong stacks. A stack is
@@ -240,13 +232,13 @@ impl<M: TableMemory> TableLoader<M> {
         }
         self.note_changes(processes, Instant::now());
         find_moved(stacks, processes, |tgid| self.jvms.contains_key(&tgid));
-        let in_parts = self.tables.values().any(FileTables::has_more);
+        let in_parts = self.loaded.has_files_in_parts();
         for CountedStack { stack, .. } in stacks.iter_mut().filter(|one| !one.stack.user.is_empty()) {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
             let cut = self.replaced.cut(stack, parent);
             let missed = self.crowded.note(id.tgid, stack.user.iter().filter_map(|word| word.probe()));
-            if cut || missed || !self.store.knows(id.tgid) {
+            if cut || missed || !self.loaded.store.knows(id.tgid) {
                 self.running.insert(id.tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
@@ -270,7 +262,7 @@ impl<M: TableMemory> TableLoader<M> {
         let (id, at) = (stack.key.process, stack.at);
         let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
         let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { return };
-        if self.tables.get(&file.id).is_some_and(FileTables::has_more) {
+        if self.loaded.has_more(file.id) {
             self.rule(id.tgid, &file, offset, tables);
         }
     }
@@ -309,7 +301,7 @@ impl<M: TableMemory> TableLoader<M> {
     ) -> Option<Rule> {
         let now = Instant::now();
         let may_build = !self.allowance.now(now).is_zero();
-        let mut known = self.known(file.id);
+        let mut known = self.loaded.known(file.id);
         // A loaded part may have been built for another process.
         let is_late = known.as_ref().is_none_or(FileTables::has_more);
         if known.is_none() && may_build {
@@ -317,8 +309,8 @@ impl<M: TableMemory> TableLoader<M> {
         }
         let at = |known: &Option<FileTables>| known.as_ref().map(|known| known.at(offset));
         if at(&known) == Some(TableAt::Unbuilt) && may_build {
-            self.build_part(file, offset, tables);
-            known = self.known(file.id);
+            self.loaded.build_part(file, offset, tables);
+            known = self.loaded.known(file.id);
         }
         self.allowance.spend(now.elapsed());
         let key = match at(&known) {
@@ -329,10 +321,7 @@ impl<M: TableMemory> TableLoader<M> {
         if is_late {
             self.late.insert(tgid);
         }
-        if self.rules.len() >= MAX_RULES {
-            self.rules.clear();
-        }
-        Some(*self.rules.entry((key, offset)).or_insert_with(|| self.store.rule(key, offset)))
+        Some(self.loaded.rule(key, offset))
     }
 
     /// Loads queued processes until a time; the others wait for the next call.
@@ -367,9 +356,9 @@ impl<M: TableMemory> TableLoader<M> {
     }
 
     fn drop_ended(&mut self, tgid: u32) {
-        self.store.remove(tgid);
+        self.loaded.store.remove(tgid);
         self.jvms.remove(&tgid);
-        self.missing.wait(tgid, None);
+        self.loaded.missing.wait(tgid, None);
         self.crowded.remove(tgid);
         // Stacks of the process may still arrive, so its places stay in `replaced` for now.
         self.replaced.mark_loaded(tgid, MonoNs::now());
@@ -377,21 +366,18 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Evicts all tables that no process needs.
     pub(crate) fn release_memory(&mut self) {
-        self.rules.clear();
-        self.rules.shrink_to_fit();
-        self.store.release_memory();
+        self.loaded.release_memory();
     }
 
     /// The limits that were reached.
     pub(crate) fn limits(&self) -> ReachedLimits {
-        let mut reached = self.limits.clone();
-        reached.note(Limit::UnwindTables, "", self.store.usage().refused);
+        let mut reached = self.loaded.limits();
         self.crowded.limits(&mut reached);
         reached
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        self.store.usage()
+        self.loaded.store.usage()
     }
 
     /// The next process in `due` that is loaded already, or is wanted and alive.
@@ -411,7 +397,7 @@ impl<M: TableMemory> TableLoader<M> {
     /// Whether a process is loaded already, or is wanted and alive.
     fn is_loadable(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
         let wanted = self.wanted.includes(tgid, processes, groups);
-        self.store.knows(tgid) || (wanted && processes.is_alive(tgid))
+        self.loaded.store.knows(tgid) || (wanted && processes.is_alive(tgid))
     }
 
     /// Loads a process. If tables are missing after `until`, the process is queued again; for tables that are
@@ -421,7 +407,7 @@ impl<M: TableMemory> TableLoader<M> {
         let mut again = self.build_missing(tgid, &ranges, tables, until);
         let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
         for range in &ranges {
-            let known = file_of(range, tables).and_then(|(id, _)| self.known(id));
+            let known = file_of(range, tables).and_then(|(id, _)| self.loaded.known(id));
             tabled.extend(known.unwrap_or_else(FileTables::none).cut(range));
         }
         let layout = ProgramLayout { start_code, end_code, start_stack };
@@ -430,9 +416,9 @@ impl<M: TableMemory> TableLoader<M> {
         if !self.add_heaps(tgid, layout, &mut ranges, &mut keys) {
             again = again.or(Some(Instant::now() + LAST_PAUSE));
         }
-        self.missing.wait(tgid, again);
+        self.loaded.missing.wait(tgid, again);
         self.crowded.limit_ranges(tgid, &mut ranges, &mut keys);
-        self.store.set(tgid, Space { layout, ranges }, &keys);
+        self.loaded.store.set(tgid, Space { layout, ranges }, &keys);
         self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
@@ -448,7 +434,7 @@ impl<M: TableMemory> TableLoader<M> {
         let mut missing: Vec<(u64, FileId, FileHandle)> = Vec::new();
         for range in ranges {
             if let Some((id, file)) = file_of(range, tables)
-                && self.known(id).is_none()
+                && self.loaded.known(id).is_none()
             {
                 missing.push((range.size(), id, file));
             }
@@ -458,7 +444,7 @@ impl<M: TableMemory> TableLoader<M> {
         for (_, id, file) in missing {
             let now = Instant::now();
             // Several ranges may be of one file.
-            if self.known(id).is_some() {
+            if self.loaded.known(id).is_some() {
                 continue;
             }
             if now >= until {
@@ -466,7 +452,7 @@ impl<M: TableMemory> TableLoader<M> {
                 break;
             }
             self.build(id, &file, tables);
-            again = again.into_iter().chain(self.missing.until(id, now)).min();
+            again = again.into_iter().chain(self.loaded.missing.until(id, now)).min();
         }
         again
     }
@@ -485,7 +471,7 @@ impl<M: TableMemory> TableLoader<M> {
             self.jvms.remove(&tgid);
             return true;
         }
-        let Some(vm) = self.store.load_vm(jvm) else { return false };
+        let Some(vm) = self.loaded.store.load_vm(jvm) else { return false };
         for &CodeHeap { span: CodeSpan { start, end }, segment_map } in &jvm.heaps {
             let at = ranges.partition_point(|range| range.end <= start);
             // The JVM's memory gives the addresses. They are wrong if a file is mapped there.
@@ -498,64 +484,11 @@ impl<M: TableMemory> TableLoader<M> {
         true
     }
 
-    /// The tables of a file, if they were requested and are still loaded.
-    fn known(&mut self, id: FileId) -> Option<FileTables> {
-        let tables = self.tables.get_mut(&id)?;
-        tables.retain(|key| self.store.has(key)).then(|| tables.clone())
-    }
-
-    /// Builds and loads the table of a file, unless its backoff has not ended.
+    /// Builds and loads the table of a file. Queued processes may need it.
     fn build(&mut self, id: FileId, file: &FileHandle, tables: &mut dyn TableSource) -> Option<FileTables> {
-        let now = Instant::now();
-        if self.missing.until(id, now).is_some() {
-            return None;
-        }
-        let built = match tables.table(file, None) {
-            Ok(part) => self.store.load(&part.table).map(|key| FileTables::whole(&part, key, now)),
-            Err(NoTable::Unavailable) => None,
-            Err(NoTable::TooLarge) => Some(FileTables::in_parts()),
-            Err(_) => Some(FileTables::none()),
-        };
-        let Some(built) = built else {
-            self.missing.add(id, now);
-            return None;
-        };
-        self.missing.remove(id);
-        if self.tables.len() >= MAX_FILES {
-            self.tables.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
-        }
-        self.tables.insert(id, built.clone());
+        let built = self.loaded.build(id, file, tables)?;
         self.without_tables.clear();
         Some(built)
-    }
-
-    /// Builds and loads the table for the part of a large file that has the code at `offset`.
-    fn build_part(&mut self, file: &Arc<MappedFile>, offset: u64, tables: &mut dyn TableSource) {
-        let now = Instant::now();
-        let Some(known) = self.tables.get_mut(&file.id) else { return };
-        if self.missing.until(file.id, now).is_some() {
-            return;
-        }
-        let may_load = known.make_room(now);
-        let part = may_load.then(|| tables.table(&FileHandle::Mapped(Arc::clone(file)), Some(offset)));
-        match part {
-            Some(Ok(part)) => match self.store.load(&part.table) {
-                Some(key) => return known.add(&part, key, now),
-                None => self.missing.add(file.id, now),
-            },
-            Some(Err(NoTable::Unavailable)) => return self.missing.add(file.id, now),
-            Some(Err(_)) => known.end_parts(),
-            None => {}
-        }
-        known.refused += 1;
-        self.limits.note(Limit::UnwindTableParts, &file.path.to_string_lossy(), known.refused);
-    }
-}
-
-fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<(FileId, FileHandle)> {
-    match &range.code {
-        CodeSource::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
-        CodeSource::Vdso(vdso) => tables.vdso(*vdso),
     }
 }
 

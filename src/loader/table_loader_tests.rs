@@ -8,9 +8,13 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use super::*;
+use crate::limits::Limit;
 use crate::plan::Settings;
-use crate::process::{CoveredCode, EventKind, ProcessEvent, ProcessOptions, ScanScope, Vdso, event, procfs};
+use crate::process::{
+    CodeSource, CoveredCode, EventKind, ProcessEvent, ProcessOptions, ScanScope, Vdso, event, procfs,
+};
 use crate::sample::{Count, Leaf, ProcessId, StackKey, ThreadContext};
+use crate::symbolize::NoTable;
 use crate::unwind::{Cfa, Fp};
 use crate::unwind::{PAGE, TableBuilder, TablePart, TableWindow};
 
@@ -122,7 +126,7 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     let (mut unwinding, mut processes, here) = own();
     let (mut tables, begun) = (OneTable::default(), Instant::now());
     load(&mut unwinding, &mut processes, &mut tables);
-    assert!(unwinding.store.knows(OWN()) && !unwinding.store.covers(OWN(), here, here + 1));
+    assert!(unwinding.loaded.store.knows(OWN()) && !unwinding.loaded.store.covers(OWN(), here, here + 1));
     let asked = tables.asked;
     assert!(asked > 0);
     unwinding.due.clear();
@@ -137,7 +141,9 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     unwinding.note_changes(&mut processes, Instant::now());
     assert_eq!(unwinding.due, [OWN()].into());
     load(&mut unwinding, &mut processes, &mut tables);
-    assert!(unwinding.store.covers(OWN(), here, here + 1) && !unwinding.store.covers(OWN(), 0, 1));
+    assert!(
+        unwinding.loaded.store.covers(OWN(), here, here + 1) && !unwinding.loaded.store.covers(OWN(), 0, 1)
+    );
     unwinding.due.clear();
     unwinding.note_changes(&mut processes, Instant::now() + 2 * LAST_PAUSE);
     assert!(unwinding.due.is_empty(), "nothing is missing");
@@ -153,18 +159,18 @@ fn a_process_that_needs_no_new_table_does_not_wait_for_the_tables_of_others() {
     unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, now);
     unwinding.allowance.spend(Duration::from_secs(3_600));
     unwinding.load_some(&mut processes, &groups, &mut tables);
-    assert!(!unwinding.store.knows(OWN()) && unwinding.due.contains(&OWN()), "its tables are new");
+    assert!(!unwinding.loaded.store.knows(OWN()) && unwinding.due.contains(&OWN()), "its tables are new");
     assert_eq!(tables.asked, 0);
     unwinding.running.insert(OWN());
     unwinding.load_some(&mut processes, &groups, &mut tables);
     assert!(unwinding.running.contains(&OWN()), "it has samples, and goes on to come first");
     load(&mut unwinding, &mut processes, &mut tables);
     let asked = tables.asked;
-    unwinding.store.remove(OWN());
+    unwinding.loaded.store.remove(OWN());
     unwinding.running.insert(OWN());
     unwinding.known_allowance = TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, now);
     unwinding.load_some(&mut processes, &groups, &mut tables);
-    assert!(unwinding.store.covers(OWN(), here, here + 1));
+    assert!(unwinding.loaded.store.covers(OWN(), here, here + 1));
     assert_eq!(tables.asked, asked);
 }
 
@@ -181,7 +187,7 @@ fn a_table_built_for_a_stack_is_loaded() {
     let (at, mut stacks) = (stack.at, [once(stack)]);
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
     assert_eq!(tables.asked, 1);
-    assert!(unwinding.store.covers(OWN(), here, here + 1));
+    assert!(unwinding.loaded.store.covers(OWN(), here, here + 1));
 }
 
 /// Without a table, a frame pointer of 0 is the root, although the function has none and its caller is on the stack.
@@ -240,7 +246,7 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let (mut unwinding, mut processes, here) = own();
     let mut tables = OneTable { there: true, large: true, ..OneTable::default() };
     load(&mut unwinding, &mut processes, &mut tables);
-    assert!(!unwinding.store.covers(OWN(), 0, u64::MAX), "no stack has shown which parts are needed");
+    assert!(!unwinding.loaded.store.covers(OWN(), 0, u64::MAX), "no stack has shown which parts are needed");
     let page = here & !0xfff;
     let mut reach = |unwinding: &mut TableLoader<FakeTableMemory>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
@@ -249,16 +255,17 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
         unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
         unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
-        unwinding.store.covers(OWN(), pc, pc + 1)
+        unwinding.loaded.store.covers(OWN(), pc, pc + 1)
     };
     assert!(reach(&mut unwinding, here));
     assert!(
-        !unwinding.store.covers(OWN(), page - 1, page) && unwinding.store.covers(OWN(), page, page + 0x1000)
+        !unwinding.loaded.store.covers(OWN(), page - 1, page)
+            && unwinding.loaded.store.covers(OWN(), page, page + 0x1000)
     );
     assert!(unwinding.limits().rows().is_empty());
     let others = [1, 2, 3, 4].map(|n| reach(&mut unwinding, here + n * 0x1000));
     assert_eq!(others, [true, true, true, false], "there is room for four");
-    assert!(unwinding.store.covers(OWN(), here, here + 1), "the first ones stay");
+    assert!(unwinding.loaded.store.covers(OWN(), here, here + 1), "the first ones stay");
     let reached = unwinding.limits().rows();
     assert_eq!((reached.len(), reached[0].limit, reached[0].left_out), (1, Limit::UnwindTableParts, 1));
 }

@@ -1,6 +1,8 @@
 //! Where unwind tables come from.
 
-use crate::process::{FileId, Vdso};
+use std::sync::Arc;
+
+use crate::process::{CodeRange, CodeSource, FileId, Vdso};
 use crate::symbolize::{FileHandle, NoTable, Symbolizer};
 use crate::unwind::TablePart;
 
@@ -23,5 +25,13 @@ impl TableSource for Symbolizer {
 
     fn table(&mut self, file: &FileHandle, around: Option<u64>) -> Result<TablePart, NoTable> {
         self.unwind_table(file, around)
+    }
+}
+
+/// The file from which a range of code comes; `None` for a vdso that the source does not know.
+pub(super) fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<(FileId, FileHandle)> {
+    match &range.code {
+        CodeSource::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
+        CodeSource::Vdso(vdso) => tables.vdso(*vdso),
     }
 }
