@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
+use super::allocation_samples::{AllocationSamples, NoAllocationSamples};
 use super::code;
 use super::discover::Jvm;
 use super::helper;
@@ -55,6 +56,8 @@ pub struct AttachOptions {
     pub lease: Duration,
     /// Most bytes of log that lie unread in the JVM's memory.
     pub log_cap: u64,
+    /// Makes the JVM choose samples of its allocations: the mean number of bytes between two of them.
+    pub alloc_interval: Option<u64>,
     /// Becomes readable when the result is no longer wanted.
     pub interrupt: Option<Arc<OwnedFd>>,
 }
@@ -69,6 +72,7 @@ impl AttachOptions {
             binary,
             lease: Duration::from_secs(15),
             log_cap: 32 << 20,
+            alloc_interval: None,
             interrupt: None,
         }
     }
@@ -102,6 +106,8 @@ pub struct Attached {
     pub blobs: StubBlobs,
     /// What the JVM's tables say.
     pub inspection: Inspection,
+    /// The samples of allocations, if the options asked for them.
+    pub allocations: Option<Result<AllocationSamples, NoAllocationSamples>>,
 }
 
 impl Attached {
@@ -192,7 +198,8 @@ pub struct JvmDescription {
 /// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    match ask(jvm, options, limit, HelperTask::Describe)? {
+    let (answer, descriptors) = ask(jvm, options, limit, HelperTask::Describe)?;
+    match (answer, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
         (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(JvmDescription { hotspot, memory: memory.into(), layout })
@@ -233,8 +240,8 @@ impl OpenedMemory {
 /// The [`Refusal`], with the inspection if the tables were read.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<OpenedMemory, AttachFailure> {
     let unread = |refusal| AttachFailure { refusal, inspection: None };
-    let (answer, memory) = ask(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
-    match (answer, memory) {
+    let (answer, descriptors) = ask(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
+    match (answer, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
             Err(AttachFailure { refusal, inspection: inspection.map(Box::new) })
         }
@@ -263,8 +270,10 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         lease_seconds: options.lease.as_secs().max(1),
         cap: options.log_cap,
         force: options.force,
+        alloc_interval: options.alloc_interval,
     };
-    let (answer, log) = ask(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
+    let (answer, descriptors) =
+        ask(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
     let HelperReply { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
@@ -273,7 +282,12 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
     let (Some(facts), Some(inspection)) = (facts, inspection.clone()) else {
         return Err(failed(Refusal::HelperFailed("an empty answer".into())));
     };
-    let log = log.ok_or_else(|| failed(no_descriptor()))?;
+    let mut descriptors = descriptors.into_iter();
+    let log = descriptors.next().ok_or_else(|| failed(no_descriptor()))?;
+    let agent = descriptors.next();
+    let allocations = facts.allocations.map(|granted| {
+        granted.and_then(|()| agent.map(AllocationSamples::of).ok_or(NoAllocationSamples::Unopened))
+    });
     Ok(Attached {
         log: File::from(log),
         source: if facts.at_start { LogSource::AtStart } else { LogSource::Late },
@@ -281,6 +295,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
         blobs: facts.blobs,
         inspection,
+        allocations,
     })
 }
 
@@ -296,7 +311,7 @@ fn ask(
     options: &AttachOptions,
     limit: Duration,
     task: HelperTask,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
         return Err(Refusal::HelperStuck);
@@ -316,7 +331,7 @@ fn ask(
     };
     let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
-    let answer = send(&child.channel, &request, None)
+    let answer = send(&child.channel, &request, &[])
         .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), HelperTask::Attach(order)) = (&answer, request.task) {
@@ -332,7 +347,7 @@ fn await_reply(
     channel: &Channel<UnixStream>,
     limit: Duration,
     options: &AttachOptions,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
     let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
     let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
     match first_readable(&both, limit) {

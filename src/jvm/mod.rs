@@ -5,6 +5,7 @@
 //! does not depend on BPF or on output formats.
 
 mod agent_file;
+mod allocation_samples;
 mod attach;
 pub mod code;
 mod command_line;
@@ -36,6 +37,7 @@ pub mod vm;
 mod vm_structs;
 
 pub use agent_file::AGENT;
+pub use allocation_samples::{ALLOCATED, AllocationSamples, NoAllocationSamples};
 pub use attach::{
     AttachFailure, AttachOptions, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe,
     inspect, open,
