@@ -161,6 +161,11 @@ impl AllocationStage {
                     let attached = self.attach(tgid, fd);
                     match &attached {
                         Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
+                        Err(NoAllocations::Stripped) => {
+                            log::info!(
+                                "allocations: {path} of process {tgid} has no symbols: its agent is asked"
+                            );
+                        }
                         Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
                     }
                     let library = ProbedLibrary { attached, ..refused(NoAllocations::TooMany) };
