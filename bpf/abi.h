@@ -476,12 +476,14 @@ struct jp_waited {
 	__u64 untimed;            /* waits that were not measured, because `thread_waits` was full */
 };
 
-/* Allocations, for each CPU, parity and event: all of them, with and without samples. Bytes, and how many calls. */
+/* Allocations, for each CPU, parity and event: all of them, with and without samples. Bytes, and how many calls. Those of
+ * JVMs that choose the samples themselves are not counted, only estimated. */
 struct jp_allocated {
 	__u64 wanted;
 	__u64 filtered; /* of processes and threads that are not sampled */
 	__u64 wanted_calls;
 	__u64 filtered_calls;
+	__u64 estimated; /* bytes */
 };
 
 /* For each CPU, parity and event. ticks = filtered + idle + sum of drained counts + sum of lost, exactly. */
@@ -510,7 +512,7 @@ _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
 _Static_assert(sizeof(struct jp_wait_control) == 32, "jp_wait_control");
 _Static_assert(sizeof(struct jp_event_control) == 16, "jp_event_control");
 _Static_assert(sizeof(struct jp_waited) == 8 * (JP_STATE_COUNT + 1), "jp_waited");
-_Static_assert(sizeof(struct jp_allocated) == 32, "jp_allocated");
+_Static_assert(sizeof(struct jp_allocated) == 40, "jp_allocated");
 _Static_assert(sizeof(struct jp_counters) == 8 * (3 + JP_LOSS_COUNT), "jp_counters");
 
 #endif

@@ -47,14 +47,25 @@ static __always_inline __u64 samples_of(__u32 event, __u64 bytes, __u64 interval
 	return marks(mix(config.seed + event, bpf_get_smp_processor_id()), from, from + bytes, interval);
 }
 
-/* Counts an allocation, exactly: all are counted, whether they have a sample or not. */
-static __always_inline void count_bytes(struct taking *t, __u64 bytes, bool is_wanted)
+/* How an allocation comes to the program. */
+enum jp_seen {
+	JP_SEEN_all, /* as all others do */
+	JP_SEEN_sampled, /* the JVM chose it: its bytes are an estimate for all allocations */
+};
+
+/* Counts an allocation. If all are seen, they are counted exactly, whether they have a sample or not. */
+static __always_inline void count_bytes(struct taking *t, __u64 bytes, bool is_wanted, enum jp_seen seen)
 {
 	__u32 place = t->window * JP_EVENT_NUMBERS + t->event;
 	struct jp_allocated *sum = bpf_map_lookup_elem(&allocated, &place);
 
 	if (!sum)
 		return;
+	if (seen == JP_SEEN_sampled) {
+		if (is_wanted)
+			add(&sum->estimated, bytes);
+		return;
+	}
 	add(is_wanted ? &sum->wanted : &sum->filtered, bytes);
 	add(is_wanted ? &sum->wanted_calls : &sum->filtered_calls, 1);
 }
@@ -81,7 +92,8 @@ static __always_inline __u64 objects_of(__u64 bytes, __u64 object, __u64 interva
  * Takes the samples of an allocation of `bytes`, for an object of `object` bytes or for several. `class`: of a Java object,
  * an address in the JVM, or anything; else 0.
  */
-static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, __u64 class, __u64 bytes, __u64 object)
+static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, __u64 class, __u64 bytes, __u64 object,
+					 enum jp_seen seen)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u64 id = bpf_get_current_pid_tgid(), interval, samples;
@@ -98,7 +110,7 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 	is_wanted = wanted(&config, task, id >> 32, (__u32)id);
 	if (!find_counters(&t, event, samples))
 		return 0;
-	count_bytes(&t, bytes, is_wanted);
+	count_bytes(&t, bytes, is_wanted, seen);
 	if (!samples)
 		return 0;
 	if (!is_wanted) {

@@ -97,7 +97,7 @@ static __attribute__((noinline)) int on_native(struct perf_context *ctx, __u64 b
 	}
 	if (bytes >= JP_IMPOSSIBLE)
 		bytes = 0;
-	return on_allocation(ctx, JP_EVENT_native_alloc, 0, bytes, bytes);
+	return on_allocation(ctx, JP_EVENT_native_alloc, 0, bytes, bytes, JP_SEEN_all);
 }
 
 /* The product, or a number that no memory has. */

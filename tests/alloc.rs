@@ -33,6 +33,7 @@ const PARALLEL: &[&str] = &["-XX:+UseParallelGC"];
 const G1: &[&str] = &["-XX:+UseG1GC"];
 const Z: &[&str] = &["-XX:+UnlockExperimentalVMOptions", "-XX:+UseZGC"];
 const SHENANDOAH: &[&str] = &["-XX:+UnlockExperimentalVMOptions", "-XX:+UseShenandoahGC"];
+const GENERATIONAL_Z: &[&str] = &["-XX:+UseZGC"];
 const COMPACT: &[&str] = &["-XX:+UseG1GC", "-XX:+UseCompactObjectHeaders"];
 
 #[test]
@@ -195,6 +196,95 @@ fn a_jvm_that_starts_later_is_sampled() {
     is_near("the later JVM", jvm["ticks"].as_u64().unwrap(), 2 * truth.bytes.iter().sum::<u64>());
 }
 
+/// Without symbols the JVM chooses the samples, the agent passes them on, and their classes, methods, bytes and numbers of
+/// objects are right as far as chance allows. So they are in a second run, after one that has ended.
+#[test]
+fn jdk_17_without_symbols() {
+    on_host(17, |jdk| are_estimated(&jdk.stripped("sampled"), &[SERIAL, PARALLEL, G1, Z, SHENANDOAH]));
+}
+
+#[test]
+fn jdk_25_without_symbols() {
+    on_host(25, |jdk| are_estimated(&jdk.stripped("sampled"), &[G1, COMPACT, GENERATIONAL_Z]));
+}
+
+/// Many samples: chance matters less.
+const SHORT_INTERVAL: u64 = 16 << 10;
+
+fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
+    for flags in collectors {
+        let mut target = start(jdk, flags);
+        let pid = target.pid().to_string();
+        for run in 1..=2 {
+            let what = format!("JDK {} {flags:?}, run {run}", jdk.version);
+            let mut truth = Truth::default();
+            let line = ["-p", &pid, "-e", "alloc,cpu", "--alloc-interval", "16KiB"];
+            let profile = while_sampling(&[], &line, || truth = allocate(&mut target));
+            is_estimate(&profile, truth, &what);
+            let way = format!("allocations in JVM {pid} are sampled by SampledObjectAlloc and the agent");
+            let warnings = profile.report["warnings"].as_array().unwrap();
+            assert_eq!(warnings.len(), 1, "{what}: {warnings:?}");
+            assert!(warnings[0].as_str().unwrap().starts_with(&way), "{what}: {warnings:?}");
+            // The JVM turns the event off.
+            allocate(&mut target);
+        }
+    }
+}
+
+/// By how many samples the result for so many bytes may differ: four standard deviations of chance, and one in a hundred.
+fn chance(bytes: u64) -> f64 {
+    let samples = bytes as f64 / SHORT_INTERVAL as f64;
+    4.0 * samples.sqrt() + 0.01 * samples + SAMPLES
+}
+
+#[track_caller]
+fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
+    let Profile { folded, report, .. } = profile;
+    for (at, (method, class)) in METHODS.into_iter().enumerate() {
+        let (bytes, objects) = (truth.bytes[at], truth.objects[at]);
+        let within = folded.within(method);
+        let right = bytes as f64 / SHORT_INTERVAL as f64;
+        let found = within.total();
+        let of = format!("{what}: {method} has {found} samples, not {right:.0}\n{}", folded.top(8));
+        assert!((found as f64 - right).abs() <= chance(bytes), "{of}");
+        let leaf = format!("[new: {class}]");
+        assert_eq!(within.count(|stack| stack.last() == Some(&leaf)), found, "{of}\n{}", within.top(8));
+        let called = within.count(|stack| stack[stack.len() - 2].starts_with(method));
+        assert_eq!(called, found, "{of}\n{}", within.top(8));
+        let classes = report["classes"].as_array().unwrap();
+        let row = classes.iter().find(|row| row["name"] == class).unwrap();
+        let part = row["objects"].as_u64().unwrap() as f64 / objects as f64 - 1.0;
+        assert!(
+            part.abs() <= chance(bytes) / right,
+            "{what}: {row} instead of {objects} objects: {part:+.3}"
+        );
+    }
+    assert_eq!(report["accounts"]["one_in"], SHORT_INTERVAL);
+    assert_eq!(profile.account("kept") + profile.account("filtered"), profile.account("ticks"));
+    assert_eq!(profile.account("missed"), 0);
+    // Not counted, but estimated.
+    let allocated = &report["allocated"];
+    assert_eq!((&allocated["profiled"], &allocated["profiled_calls"]), (&0.into(), &0.into()), "{allocated}");
+    let all: u64 = truth.bytes.iter().sum();
+    let estimated = allocated["estimated"].as_u64().unwrap() as f64 / all as f64;
+    assert!((1.0 - PART..1.0 + PART).contains(&estimated), "{what}: {allocated} of {all}");
+}
+
+#[test]
+fn a_jvm_without_symbols_gets_no_agent_that_the_user_forbids() {
+    on_host(17, |jdk| {
+        let mut target = start(&jdk.stripped("forbidden"), G1);
+        let pid = target.pid().to_string();
+        let profile = while_sampling(&[], &["-p", &pid, "-e", "alloc,cpu", "--java", "vm"], || {
+            allocate(&mut target);
+        });
+        let warnings = profile.report["warnings"].to_string();
+        assert!(warnings.contains(&format!("allocations are not sampled in JVM {pid}: ")), "{warnings}");
+        assert!(warnings.contains("--java and the daemon's settings do not load it"), "{warnings}");
+        assert_eq!(profile.account("ticks"), 0);
+    });
+}
+
 #[test]
 fn a_jvm_without_symbols_is_named_with_the_reason() {
     in_container(8, |jdk| {
@@ -209,6 +299,7 @@ fn a_jvm_without_symbols_is_named_with_the_reason() {
             warnings.contains("libjvm.so: it has no symbols of the functions AllocTracer::"),
             "{warnings}"
         );
+        assert!(warnings.contains("only JDK 11 and later can choose samples"), "{warnings}");
         assert_eq!(profile.account("ticks"), 0);
     });
 }

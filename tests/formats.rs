@@ -301,8 +301,13 @@ fn the_report_follows_its_published_schema() {
     };
     let traces = Some(TraceReport { in_span: 3, no_span: 2, unread: 1, unpublished: 4 });
     run.first.traces = traces;
-    let allocated =
-        Some(AllocatedBytes { profiled: 5 << 30, filtered: 7, profiled_calls: 9, filtered_calls: 1 });
+    let allocated = Some(AllocatedBytes {
+        profiled: 5 << 30,
+        filtered: 7,
+        profiled_calls: 9,
+        filtered_calls: 1,
+        estimated: 3,
+    });
     run.others = vec![
         EventReport { event: Event::Wait, waits: Some(waits), traces, ..EventReport::default() },
         EventReport { event: Event::Alloc, allocated, ..EventReport::default() },

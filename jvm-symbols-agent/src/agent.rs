@@ -6,8 +6,11 @@ use jvm_symbols_log::encode::{self, LoadHead, code_flag};
 use jvm_symbols_log::header::{HeaderFields, LogKind, event};
 use jvm_symbols_log::{Out, PcEncoder, RecordType};
 
+use crate::allocations::{Allocations, SampledObject};
+use crate::capabilities::Capabilities;
 use crate::debug::Source;
-use crate::jvmti::{Callbacks, Env, Event, Jni, JvmHandles, Vm};
+use crate::handles::JvmHandles;
+use crate::jvmti::{AllocationCallbacks, Callbacks, Env, Event, Jni, Vm};
 use crate::method;
 use crate::options::Options;
 use crate::scratch::{Pool, Scratch};
@@ -37,6 +40,8 @@ pub struct Agent {
     replay_log: AtomicUsize,
     logs: [LogSlot; LOGS],
     pool: Pool,
+    /// The samples of allocations.
+    pub allocations: Allocations,
 }
 
 /// Time and order of an event, and whether it comes from a replay.
@@ -70,6 +75,7 @@ impl Agent {
             replay_log: AtomicUsize::new(0),
             logs: [const { LogSlot::new() }; LOGS],
             pool: Pool::new(),
+            allocations: Allocations::new(),
         }
     }
 
@@ -82,14 +88,41 @@ impl Agent {
         }
     }
 
-    /// `Agent_OnAttach`: creates a log for the profiler that attaches, and replays all existing code into the log.
-    pub fn on_attach(&self, vm: Option<Vm>, options: &Options<'_>, callbacks: &Callbacks) {
-        if let Some(env) = vm.and_then(|vm| self.environment(vm, callbacks))
+    /// `Agent_OnAttach`: creates a log for the profiler that attaches, replays all existing code into the log, and samples
+    /// allocations if the profiler asks for that.
+    pub fn on_attach(
+        &self,
+        vm: Option<Vm>,
+        options: &Options<'_>,
+        callbacks: &Callbacks,
+        allocations: &AllocationCallbacks,
+    ) {
+        if let Some(vm) = vm
+            && let Some(env) = self.environment(vm, callbacks)
             && let Some(place) = self.make_log(LogKind::Attach, options)
         {
+            self.stop_allocations_without_log(place);
             self.enable(env, options);
             self.replay(env, place, options);
+            let sampling = (options.alloc, options.klass);
+            if options.alloc > 0 && self.allocations.start(vm, place, sampling, allocations) {
+                self.publish_events();
+            }
         }
+    }
+
+    /// Disables samples of allocations whose log has ended. `new` is the index of a log that was just made: an earlier log
+    /// there has ended.
+    fn stop_allocations_without_log(&self, new: usize) {
+        if let Some(place) = self.allocations.log()
+            && (place == new || !self.has_lease(place))
+        {
+            self.allocations.stop();
+        }
+    }
+
+    fn has_lease(&self, place: usize) -> bool {
+        self.logs.get(place).is_some_and(|log| log.enter(sys::monotonic()).is_some())
     }
 
     /// The environment, created at the first call: first capabilities, then callbacks.
@@ -98,7 +131,7 @@ impl Agent {
             return Some(env);
         }
         let env = vm.jvmti()?;
-        if !env.add_capabilities() || !env.set_callbacks(callbacks) {
+        if !env.add_capabilities(Capabilities::Code) || !env.set_callbacks(callbacks) {
             return None;
         }
         self.jvm.set(vm, env);
@@ -138,9 +171,18 @@ impl Agent {
                 self.events.fetch_or(bit, Ordering::Relaxed);
             }
         }
+        self.publish_events();
+    }
+
+    /// Writes to each log which events are enabled.
+    fn publish_events(&self) {
         let events = self.events.load(Ordering::Relaxed);
-        for log in self.targets(sys::monotonic(), None).iter().flatten() {
-            log.set_events(events);
+        let sampled = self.allocations.log();
+        for (place, log) in self.targets(sys::monotonic(), None).iter().enumerate() {
+            if let Some(log) = log {
+                let own = if sampled == Some(place) { event::ALLOCATION } else { 0 };
+                log.set_events(events | own);
+            }
         }
     }
 
@@ -242,6 +284,16 @@ impl Agent {
         };
         encode::stub(&mut out, &head, name.get(..MAX_STUB_NAME).unwrap_or(name));
         self.write(RecordType::Stub, &out, &moment);
+    }
+
+    /// `SampledObjectAlloc`: what the object stands for; `None` if no profiler wants to know.
+    pub fn on_allocation(&self, size: u64) -> Option<SampledObject> {
+        let place = self.allocations.log()?;
+        if !self.has_lease(place) {
+            self.allocations.stop();
+            return None;
+        }
+        Some(self.allocations.sampled(size))
     }
 
     fn write(&self, kind: RecordType, out: &Out<'_>, moment: &EventStamp) {

@@ -7,7 +7,8 @@
 
 use core::ffi::{c_char, c_void};
 use core::ptr::{NonNull, null, null_mut};
-use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::capabilities::Capabilities;
 
 /// `jmethodID`: a key; during its event also an argument.
 pub type MethodId = usize;
@@ -16,6 +17,8 @@ pub type Error = i32;
 
 /// JVM TI 1.2, which JDK 6 to 26 support.
 const JVMTI_VERSION: i32 = 0x3001_0200;
+/// JVM TI of JDK 11, the first one with samples of allocations.
+const JVMTI_VERSION_11: i32 = 0x300b_0000;
 const JNI_VERSION_1_6: i32 = 0x0001_0006;
 
 /// Numbers of JVM TI functions, counted from 1.
@@ -24,12 +27,16 @@ mod slot {
     pub(super) const DEALLOCATE: usize = 47;
     pub(super) const GET_CLASS_SIGNATURE: usize = 48;
     pub(super) const GET_SOURCE_FILE_NAME: usize = 50;
+    pub(super) const IS_ARRAY_CLASS: usize = 56;
     pub(super) const GET_METHOD_NAME: usize = 64;
     pub(super) const GET_METHOD_DECLARING_CLASS: usize = 65;
     pub(super) const GET_LINE_NUMBER_TABLE: usize = 70;
     pub(super) const SET_EVENT_CALLBACKS: usize = 122;
     pub(super) const GENERATE_EVENTS: usize = 123;
     pub(super) const ADD_CAPABILITIES: usize = 142;
+    pub(super) const RELINQUISH_CAPABILITIES: usize = 143;
+    /// The last function of JDK 11 to 25, which earlier JVMs do not have.
+    pub(super) const SET_HEAP_SAMPLING_INTERVAL: usize = 156;
 }
 
 /// Indices of JNI functions, counted from 0.
@@ -50,6 +57,8 @@ pub enum Event {
     Unload = 69,
     /// `DynamicCodeGenerated`: HotSpot generated code that belongs to no method.
     Stub = 70,
+    /// `SampledObjectAlloc`: a thread allocated the object that the JVM's sampler chose (JDK 11 and later).
+    Allocation = 86,
 }
 
 /// `jvmtiAddrLocationMap`: the bytecode index of an address in compiled code.
@@ -104,6 +113,8 @@ struct LineNumber {
 
 /// Pointers of `jvmtiEventCallbacks` from event 50 to `DynamicCodeGenerated`, event 70.
 pub type Callbacks = [Option<NonNull<c_void>>; 21];
+/// Pointers of `jvmtiEventCallbacks` from event 50 to `SampledObjectAlloc`, event 86.
+pub type AllocationCallbacks = [Option<NonNull<c_void>>; 37];
 
 /// The functions of an interface: a pointer to a table of pointers.
 type Table = *const *const c_void;
@@ -132,6 +143,12 @@ impl Vm {
     #[must_use]
     pub fn jvmti(self) -> Option<Env> {
         self.environment(JVMTI_VERSION).map(|env| Env(env.cast()))
+    }
+
+    /// Creates a JVM TI environment that has all functions of JDK 11; `None` on earlier JVMs.
+    #[must_use]
+    pub fn jvmti_11(self) -> Option<Env> {
+        self.environment(JVMTI_VERSION_11).map(|env| Env(env.cast()))
     }
 
     /// This thread's JNI environment.
@@ -208,42 +225,89 @@ impl Env {
         unsafe { function(self.0, number.wrapping_sub(1)) }
     }
 
-    /// Adds the capabilities for source file names, line numbers and compiled method events.
+    /// Adds capabilities to the environment; `false` if the JVM does not have them or has given them away.
     #[must_use]
-    pub fn add_capabilities(self) -> bool {
-        type Add = unsafe extern "C" fn(*mut c_void, *const [u32; 4]) -> Error;
-        // Bits of `jvmtiCapabilities`, 16 bytes of flags.
-        const SOURCE_FILE_NAME: u32 = 1 << 11;
-        const LINE_NUMBERS: u32 = 1 << 12;
-        const COMPILED_METHOD_LOAD: u32 = 1 << 27;
-        let wanted = [SOURCE_FILE_NAME | LINE_NUMBERS | COMPILED_METHOD_LOAD, 0, 0, 0];
-        // SAFETY: the type of function 142; the JVM reads the struct during the call.
+    pub fn add_capabilities(self, wanted: Capabilities) -> bool {
+        // SAFETY: the number of `AddCapabilities`.
+        unsafe { self.change_capabilities(slot::ADD_CAPABILITIES, wanted) }
+    }
+
+    /// Gives capabilities back, so that other environments can have them.
+    pub fn relinquish_capabilities(self, unwanted: Capabilities) {
+        // SAFETY: the number of `RelinquishCapabilities`.
+        let _ = unsafe { self.change_capabilities(slot::RELINQUISH_CAPABILITIES, unwanted) };
+    }
+
+    /// # Safety
+    /// The number is that of `AddCapabilities` or `RelinquishCapabilities`.
+    unsafe fn change_capabilities(self, number: usize, capabilities: Capabilities) -> bool {
+        type Change = unsafe extern "C" fn(*mut c_void, *const [u32; 4]) -> Error;
+        let bits = capabilities.bits();
+        // SAFETY: the type of functions 142 and 143; the JVM reads the struct during the call.
         unsafe {
-            self.function::<Add>(slot::ADD_CAPABILITIES)
-                .is_some_and(|add| add(self.raw(), &raw const wanted) == 0)
+            self.function::<Change>(number).is_some_and(|change| change(self.raw(), &raw const bits) == 0)
         }
     }
 
-    /// Sets the functions that the JVM calls for events; `false` if the JVM refuses.
+    /// Sets the functions that the JVM calls for events, from event 50 on; `false` if the JVM refuses.
     #[must_use]
-    pub fn set_callbacks(self, callbacks: &Callbacks) -> bool {
-        type Set = unsafe extern "C" fn(*mut c_void, *const Callbacks, i32) -> Error;
+    pub fn set_callbacks<const N: usize>(self, callbacks: &[Option<NonNull<c_void>>; N]) -> bool {
+        type Set = unsafe extern "C" fn(*mut c_void, *const c_void, i32) -> Error;
+        let bytes = size_of::<[Option<NonNull<c_void>>; N]>() as i32;
         // SAFETY: the type of function 122; the JVM copies no more bytes than the size.
         unsafe {
             self.function::<Set>(slot::SET_EVENT_CALLBACKS)
-                .is_some_and(|set| set(self.raw(), callbacks, size_of::<Callbacks>() as i32) == 0)
+                .is_some_and(|set| set(self.raw(), callbacks.as_ptr().cast(), bytes) == 0)
         }
     }
 
-    /// Enables an event for all threads. (The last parameter is variadic in the header, and not used.)
+    /// Enables an event for all threads.
     #[must_use]
     pub fn enable(self, event: Event) -> bool {
+        self.set_mode(event, true)
+    }
+
+    /// Disables an event for all threads.
+    pub fn disable(self, event: Event) {
+        let _ = self.set_mode(event, false);
+    }
+
+    /// The last parameter of the JVM's function is variadic in the header, and not used.
+    fn set_mode(self, event: Event, is_enabled: bool) -> bool {
         type Mode = unsafe extern "C" fn(*mut c_void, i32, i32, *const c_void, ...) -> Error;
-        const ENABLE: i32 = 1;
-        // SAFETY: the type of function 2; the thread is null.
+        // SAFETY: the type of function 2; the thread is null. `JVMTI_ENABLE` is 1, `JVMTI_DISABLE` 0.
         unsafe {
             self.function::<Mode>(slot::SET_EVENT_NOTIFICATION_MODE)
-                .is_some_and(|set| set(self.raw(), ENABLE, event as i32, null()) == 0)
+                .is_some_and(|set| set(self.raw(), i32::from(is_enabled), event as i32, null()) == 0)
+        }
+    }
+
+    /// Sets the mean number of allocated bytes between two events [`Event::Allocation`], of the whole JVM.
+    ///
+    /// # Safety
+    /// The environment is from [`Vm::jvmti_11`]: others may not have the function.
+    #[must_use]
+    pub unsafe fn set_heap_sampling_interval(self, bytes: i32) -> bool {
+        type Set = unsafe extern "C" fn(*mut c_void, i32) -> Error;
+        // SAFETY: the type of function 156, which the table has.
+        unsafe {
+            self.function::<Set>(slot::SET_HEAP_SAMPLING_INTERVAL)
+                .is_some_and(|set| set(self.raw(), bytes) == 0)
+        }
+    }
+
+    /// Makes the JVM read the class behind a `jclass`, so that the memory of its `java.lang.Class` object is present.
+    ///
+    /// # Safety
+    /// `class` is a valid reference of this thread.
+    pub unsafe fn touch_class(self, class: *mut c_void) {
+        type Is = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut u8) -> Error;
+        let mut is_array = 0;
+        // SAFETY: the type of function 56, which writes one byte; the caller guarantees the rest.
+        unsafe {
+            if let Some(is) = self.function::<Is>(slot::IS_ARRAY_CLASS) {
+                let _ = is(self.raw(), class, &raw mut is_array);
+            }
         }
     }
 
@@ -428,46 +492,5 @@ impl Lines {
 impl Drop for Lines {
     fn drop(&mut self) {
         self.env.deallocate(self.table.as_ptr().cast());
-    }
-}
-
-/// A `JavaVM*` and a `jvmtiEnv*`, set once and valid as long as the JVM.
-#[derive(Debug)]
-pub struct JvmHandles {
-    vm: AtomicPtr<c_void>,
-    env: AtomicPtr<c_void>,
-}
-
-impl JvmHandles {
-    /// Both pointers null, until the first call of [`JvmHandles::set`].
-    #[must_use]
-    pub const fn new() -> JvmHandles {
-        JvmHandles { vm: AtomicPtr::new(null_mut()), env: AtomicPtr::new(null_mut()) }
-    }
-
-    /// Stores both pointers, when the environment has its capabilities and callbacks.
-    pub fn set(&self, vm: Vm, env: Env) {
-        self.vm.store(vm.raw(), Ordering::Release);
-        self.env.store(env.raw(), Ordering::Release);
-    }
-
-    /// The stored `JavaVM*`; `None` before [`JvmHandles::set`].
-    #[must_use]
-    pub fn vm(&self) -> Option<Vm> {
-        // SAFETY: null or from a `Vm`.
-        unsafe { Vm::new(self.vm.load(Ordering::Acquire)) }
-    }
-
-    /// The stored `jvmtiEnv*`; `None` before [`JvmHandles::set`].
-    #[must_use]
-    pub fn env(&self) -> Option<Env> {
-        // SAFETY: null or from an `Env`.
-        unsafe { Env::new(self.env.load(Ordering::Acquire)) }
-    }
-}
-
-impl Default for JvmHandles {
-    fn default() -> JvmHandles {
-        JvmHandles::new()
     }
 }

@@ -7,8 +7,11 @@
 #![allow(unsafe_code)] // the JVM calls these functions; all code behind them is safe, except in files that allow it
 
 pub mod agent;
+pub mod allocations;
+pub mod capabilities;
 pub mod debug;
 pub mod dict;
+pub mod handles;
 pub mod jvmti;
 #[cfg(feature = "freestanding")]
 mod mem;
@@ -22,8 +25,9 @@ use core::ffi::{c_char, c_void};
 use core::ptr::NonNull;
 
 use agent::Agent;
+use allocations::SampledObject;
 use debug::Source;
-use jvmti::{AddressLocation, Callbacks, MethodId, Vm};
+use jvmti::{AddressLocation, AllocationCallbacks, Callbacks, MethodId, Vm};
 use options::Options;
 
 /// The path of this file. The build script of the profiler compiles it, also from a registry.
@@ -69,7 +73,7 @@ pub unsafe extern "C" fn Agent_OnAttach(vm: *mut c_void, options: *const c_char,
     // SAFETY: the JVM guarantees it.
     unsafe {
         let options = Options::parse(jvmti::c_bytes(options, MAX_OPTIONS));
-        AGENT.on_attach(Vm::new(vm), &options, &callbacks());
+        AGENT.on_attach(Vm::new(vm), &options, &callbacks(), &allocation_callbacks());
     }
     0
 }
@@ -85,6 +89,15 @@ fn callbacks() -> Callbacks {
         if let Some(place) = callbacks.get_mut((event as i32 as usize).wrapping_sub(50)) {
             *place = NonNull::new(function);
         }
+    }
+    callbacks
+}
+
+/// The function for samples of allocations: the last event of its environment's table.
+fn allocation_callbacks() -> AllocationCallbacks {
+    let mut callbacks: AllocationCallbacks = [None; 37];
+    if let Some(place) = callbacks.last_mut() {
+        *place = NonNull::new(allocated as *const () as *mut c_void);
     }
     callbacks
 }
@@ -115,4 +128,43 @@ unsafe extern "C" fn generated(_: *mut c_void, name: *const c_char, start: *cons
     // SAFETY: the JVM's string, used during this call only.
     let name = unsafe { jvmti::c_bytes(name, MAX_OPTIONS) };
     AGENT.on_stub(name, start as usize, u32::try_from(size).unwrap_or(0));
+}
+
+/// The callback `jvmtiEventSampledObjectAlloc` of the JVM TI specification. It calls the probed function last: then its own
+/// frame is mostly gone there, and the stack goes on in `libjvm.so`.
+unsafe extern "C" fn allocated(
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    class: *mut c_void,
+    size: i64,
+) {
+    let size = u64::try_from(size).unwrap_or(0);
+    // SAFETY: the JVM's reference, valid during this call.
+    let SampledObject { klass, bytes } = unsafe { sampled(class, size) };
+    if bytes > 0 {
+        jvm_symbols_agent_allocated(class, klass, bytes, size);
+    }
+}
+
+/// What a sampled object stands for; 0 bytes if no profiler wants to know. Not inlined, and with a result in registers:
+/// otherwise `allocated` would have variables on its stack, and could not end with a jump.
+///
+/// # Safety
+/// `class` is a valid `jclass` of this thread.
+#[inline(never)]
+unsafe fn sampled(class: *mut c_void, size: u64) -> SampledObject {
+    let Some(sampled) = AGENT.on_allocation(size) else { return SampledObject { klass: 0, bytes: 0 } };
+    // SAFETY: the caller guarantees it.
+    unsafe { AGENT.allocations.touch(class) };
+    sampled
+}
+
+/// The place for the profiler's probe: a sampled object. `class`: the `jclass`. `klass`: where a `java.lang.Class` object has
+/// the address of its class. `bytes`: how many bytes the object stands for. `size`: its own bytes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn jvm_symbols_agent_allocated(class: *mut c_void, klass: u64, bytes: u64, size: u64) {
+    core::hint::black_box((class, klass, bytes, size));
 }

@@ -1,9 +1,13 @@
-//! The options string: `nonce=HEX,lease=SECONDS,cap=BYTES,path=FILE,stubs=0|1`, each of them optional.
+//! The options string: `nonce=HEX,lease=SECONDS,cap=BYTES,path=FILE,stubs=0|1,alloc=BYTES,klass=OFFSET`, each of them
+//! optional.
 
 /// Longest lease that is accepted, seconds.
 const MAX_LEASE: u64 = 3600;
 /// Least and most bytes of a log.
 const CAP: (u64, u64) = (8 << 10, 1 << 30);
+
+/// Longest mean distance of samples of allocations, bytes: the JVM takes a `jint`.
+const MAX_ALLOC: u64 = i32::MAX as u64;
 
 /// Options of an attach or of `-agentpath`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +22,23 @@ pub struct Options<'a> {
     pub path: &'a [u8],
     /// Also log generated code that belongs to no method.
     pub stubs: bool,
+    /// Mean number of allocated bytes between two samples of allocations; 0: no samples.
+    pub alloc: u64,
+    /// Where a `java.lang.Class` object has the address of its class in HotSpot, bytes. The agent only passes it on.
+    pub klass: u64,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { nonce: [0; 16], lease: 10_000_000_000, cap: 32 << 20, path: b"", stubs: true }
+        Options {
+            nonce: [0; 16],
+            lease: 10_000_000_000,
+            cap: 32 << 20,
+            path: b"",
+            stubs: true,
+            alloc: 0,
+            klass: 0,
+        }
     }
 }
 
@@ -48,6 +64,8 @@ impl<'a> Options<'a> {
                 }
                 b"path" => options.path = value,
                 b"stubs" => options.stubs = value != b"0",
+                b"alloc" => options.alloc = number(value).unwrap_or(0).min(MAX_ALLOC),
+                b"klass" => options.klass = number(value).unwrap_or(0),
                 _ => {}
             }
         }
@@ -90,13 +108,15 @@ mod tests {
 
     #[test]
     fn all_options_are_read() {
-        let options =
-            Options::parse(b"nonce=00ff10aB,lease=3s,cap=1000000,path=/tmp/.x/a=b.so,stubs=0,later=1");
+        let options = Options::parse(
+            b"nonce=00ff10aB,lease=3s,cap=1000000,path=/tmp/.x/a=b.so,stubs=0,alloc=4096,klass=72,later=1",
+        );
         assert_eq!(options.nonce[..5], [0, 0xff, 0x10, 0xab, 0]);
         assert_eq!(options.lease, 3_000_000_000);
         assert_eq!(options.cap, 1_000_000);
         assert_eq!(options.path, b"/tmp/.x/a=b.so");
         assert!(!options.stubs);
+        assert_eq!((options.alloc, options.klass), (4096, 72));
     }
 
     #[test]
@@ -107,6 +127,7 @@ mod tests {
             assert_eq!(Options::parse(text), Options::default(), "{text:?}");
         }
         assert_eq!(Options::parse(b"cap=1").cap, 8 << 10);
+        assert_eq!(Options::parse(b"alloc=4294967295").alloc, 2_147_483_647);
         assert_eq!(Options::parse(b"lease=99999999").lease, 3_600_000_000_000);
     }
 }

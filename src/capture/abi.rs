@@ -142,6 +142,8 @@ pub struct Allocated {
     pub wanted_calls: u64,
     /// Calls of all others.
     pub filtered_calls: u64,
+    /// Estimated bytes of processes that are sampled and whose JVM chooses the samples itself.
+    pub estimated: u64,
 }
 
 /// `struct jp_cgroup`: the key of a chosen cgroup in the filter's map.
@@ -174,7 +176,7 @@ const _: () = assert!(
         && offset_of!(SampleRecord, comm) == 72
 );
 const _: () =
-    assert!(size_of::<Counters>() == 72 && size_of::<Allocated>() == 32 && size_of::<IdleAddresses>() == 64);
+    assert!(size_of::<Counters>() == 72 && size_of::<Allocated>() == 40 && size_of::<IdleAddresses>() == 64);
 
 impl Cgroup {
     /// The key of a group.
@@ -237,11 +239,12 @@ impl Waited {
 impl Allocated {
     /// Adds the allocations of another CPU or window.
     pub fn add(&mut self, other: &Allocated) {
-        let Allocated { wanted, filtered, wanted_calls, filtered_calls } = other;
+        let Allocated { wanted, filtered, wanted_calls, filtered_calls, estimated } = other;
         self.wanted += wanted;
         self.filtered += filtered;
         self.wanted_calls += wanted_calls;
         self.filtered_calls += filtered_calls;
+        self.estimated += estimated;
     }
 }
 

@@ -32,6 +32,8 @@ pub enum AllocationArguments {
     ClassBytes,
     /// The class, the bytes of the TLAB, and those of the object.
     ClassTlabBytes,
+    /// The agent's function: a `jclass`, where its mirror has the class, the bytes that the object stands for, and its own.
+    SampledObject,
     /// `malloc`: the bytes.
     Malloc,
     /// `calloc`: a number and the bytes of one.

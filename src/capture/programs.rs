@@ -67,6 +67,7 @@ fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
             &mut programs.on_alloc_tlab,
             &mut programs.on_alloc_without_object,
             &mut programs.on_alloc_tlab_without_object,
+            &mut programs.on_alloc_sampled,
         ],
         Event::Rss => vec![&mut programs.note_residents],
         Event::NativeAlloc => vec![
@@ -142,6 +143,7 @@ pub(super) fn of_allocations<'p>(
             (ClassObjectTlabBytes, programs.on_alloc_tlab.as_fd()),
             (ClassBytes, programs.on_alloc_without_object.as_fd()),
             (ClassTlabBytes, programs.on_alloc_tlab_without_object.as_fd()),
+            (SampledObject, programs.on_alloc_sampled.as_fd()),
         ],
         Event::NativeAlloc => vec![
             (Malloc, programs.on_malloc.as_fd()),

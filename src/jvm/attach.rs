@@ -9,6 +9,7 @@ use jvm_symbols_log::log_file::write_lease;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::agent_file::name_for;
+use super::allocation_samples::{AllocationSamples, NoAllocationSamples};
 use super::attach_options::AttachOptions;
 use super::code;
 use super::discover::Jvm;
@@ -49,6 +50,8 @@ pub struct Attached {
     pub blobs: StubBlobs,
     /// What the JVM's tables say.
     pub inspection: Inspection,
+    /// The samples of allocations, if the options asked for them.
+    pub allocations: Option<Result<AllocationSamples, NoAllocationSamples>>,
 }
 
 impl Attached {
@@ -140,7 +143,8 @@ pub struct JvmDescription {
 /// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
     let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    match call_helper(jvm, options, limit, HelperTask::Describe)? {
+    let (answer, descriptors) = call_helper(jvm, options, limit, HelperTask::Describe)?;
+    match (answer, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
         (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
             Ok(JvmDescription { hotspot, memory: memory.into(), layout })
@@ -181,8 +185,9 @@ impl OpenedMemory {
 /// The [`Refusal`], with the inspection if the tables were read.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<OpenedMemory, AttachFailure> {
     let unread = |refusal| AttachFailure { refusal, inspection: None };
-    let (answer, memory) = call_helper(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
-    match (answer, memory) {
+    let (answer, descriptors) =
+        call_helper(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
+    match (answer, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
             Err(AttachFailure { refusal, inspection: inspection.map(Box::new) })
         }
@@ -211,8 +216,9 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         lease_seconds: options.lease.as_secs().max(1),
         cap: options.log_cap,
         force: options.force,
+        alloc_interval: options.alloc_interval,
     };
-    let (answer, log) =
+    let (answer, descriptors) =
         call_helper(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
     let HelperReply { inspection, refusal, log: facts, .. } = answer;
     let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
@@ -222,7 +228,12 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
     let (Some(facts), Some(inspection)) = (facts, inspection.clone()) else {
         return Err(failed(Refusal::HelperFailed("an empty answer".into())));
     };
-    let log = log.ok_or_else(|| failed(no_descriptor()))?;
+    let mut descriptors = descriptors.into_iter();
+    let log = descriptors.next().ok_or_else(|| failed(no_descriptor()))?;
+    let agent = descriptors.next();
+    let allocations = facts.allocations.map(|granted| {
+        granted.and_then(|()| agent.map(AllocationSamples::of).ok_or(NoAllocationSamples::Unopened))
+    });
     Ok(Attached {
         log: File::from(log),
         source: if facts.at_start { LogSource::AtStart } else { LogSource::Late },
@@ -230,6 +241,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
         blobs: facts.blobs,
         inspection,
+        allocations,
     })
 }
 

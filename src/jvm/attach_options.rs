@@ -20,6 +20,8 @@ pub struct AttachOptions {
     pub lease: Duration,
     /// Most bytes of log that lie unread in the JVM's memory.
     pub log_cap: u64,
+    /// Makes the JVM choose samples of its allocations: the mean number of bytes between two of them.
+    pub alloc_interval: Option<u64>,
     /// Becomes readable when the result is no longer wanted.
     pub interrupt: Option<Arc<OwnedFd>>,
 }
@@ -34,6 +36,7 @@ impl AttachOptions {
             binary,
             lease: Duration::from_secs(15),
             log_cap: 32 << 20,
+            alloc_interval: None,
             interrupt: None,
         }
     }

@@ -6,11 +6,12 @@ use std::io::Read as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use jvm_symbols_log::header::LogKind;
+use jvm_symbols_log::header::{LogKind, event};
 use rustix::io::dup;
 use rustix::process::{Resource, Rlimit, getppid, setrlimit};
 
 use super::agent_file::{loaded_name, remove_leftovers, remove_named, with_agent};
+use super::allocation_samples::{NoAllocationSamples, agent_of, class_in_mirror};
 use super::deadline::Deadline;
 use super::ids::{as_target, die_with_parent};
 use super::inspection::{Inspection, inspect, vendor_of};
@@ -56,17 +57,16 @@ pub fn main() -> i32 {
     let channel = Channel(socket);
     let Ok((request, _)) = receive::<HelperRequest>(&channel, None) else { return 1 };
     let mut answer = HelperReply::default();
-    let log = match run(&request, &mut answer) {
-        Ok(log) => log,
-        Err(refusal) => {
-            answer.refusal = Some(refusal);
-            None
-        }
-    };
-    i32::from(send(&channel, &answer, log.as_ref().map(|log| log.as_fd())).is_err())
+    let files = run(&request, &mut answer).unwrap_or_else(|refusal| {
+        answer.refusal = Some(refusal);
+        Vec::new()
+    });
+    let descriptors: Vec<BorrowedFd<'_>> = files.iter().map(File::as_fd).collect();
+    i32::from(send(&channel, &answer, &descriptors).is_err())
 }
 
-fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>, Refusal> {
+/// Does the task. Returns the files whose descriptors go with the answer.
+fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Vec<File>, Refusal> {
     let deadline = Deadline::after(request.limit, rustix::stdio::stdin());
     let target = AttachTarget::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
@@ -81,13 +81,13 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             answer.layout =
                 VmLayout::read(&target.memory()?, request.base).ok().filter(|_| !inspection.is_zero);
             answer.inspection = Some(inspection);
-            Ok(None)
+            Ok(Vec::new())
         }
         HelperTask::Describe => {
             let DescribedMemory { memory, layout, hotspot } =
                 wait_for_description(&target, request, deadline)?;
             (answer.layout, answer.hotspot) = (Some(layout), Some(hotspot));
-            Ok(Some(memory.into_file()))
+            Ok(vec![memory.into_file()])
         }
         HelperTask::Attach(order) => {
             let tmp = target.directory("tmp");
@@ -98,9 +98,11 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             if inspection.is_zero {
                 return Err(Refusal::ZeroVm);
             }
-            let (found, facts) = attach(&target, request, order, &inspection, deadline)?;
+            let (found, mut facts) = attach(&target, request, order, &inspection, deadline)?;
+            let agent = order.alloc_interval.map(|_| agent_that_samples(&target, &found, &inspection));
+            facts.allocations = agent.as_ref().map(|agent| agent.as_ref().map(|_| ()).map_err(|why| *why));
             answer.log = Some(facts);
-            Ok(Some(found.file))
+            Ok([Some(found.file), agent.and_then(Result::ok)].into_iter().flatten().collect())
         }
         HelperTask::Open => {
             let InspectedMemory { memory, mut inspection, layout } = open_memory(&target, request, deadline)?;
@@ -116,14 +118,14 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Option<File>
             let described = hotspot(&memory, &layout);
             answer.hotspot = described.map(|hotspot| HotSpot { frame_pointers, locks, ..hotspot }).ok();
             answer.layout = Some(layout.with_flags(&flags));
-            Ok(Some(memory.into_file()))
+            Ok(vec![memory.into_file()])
         }
         HelperTask::Clean(name) => {
             if let Ok(tmp) = target.directory("tmp") {
                 remove_named(&target, tmp.as_fd(), name)?;
                 remove_stale_trigger(&target, tmp.as_fd())?;
             }
-            Ok(None)
+            Ok(Vec::new())
         }
     }
 }
@@ -256,6 +258,7 @@ fn attach(
         started: found.header.started,
         clock_offset,
         blobs,
+        allocations: None,
     };
     if let Some(found) = logs_of(target)?.into_iter().find(|log| log.header.kind == LogKind::Start) {
         let facts = facts(&found, StubBlobs::default());
@@ -269,7 +272,7 @@ fn attach(
         let socket = connection(target, &tmp, parent, habits, deadline)?;
         // The JVM listens: the trigger is not needed any more.
         remove_stale_trigger(target, tmp.as_fd())?;
-        load(target, &tmp, &socket, parent, order, stubs, deadline)?;
+        load(target, request, &tmp, &socket, order, stubs, deadline)?;
         match logs_of(target)?.into_iter().find(|log| log.header.nonce == order.nonce) {
             Some(found) => {
                 // Code that the log may not report is read from the JVM's memory. If that fails, some frames have no
@@ -296,9 +299,9 @@ fn cap(target: &AttachTarget, most: u64) -> u64 {
 
 fn load(
     target: &AttachTarget,
+    request: &HelperRequest,
     tmp: &OwnedFd,
     socket: &OwnedFd,
-    parent: u32,
     order: &AttachOrder,
     stubs: bool,
     deadline: Deadline,
@@ -310,13 +313,32 @@ fn load(
     let nonce: String = order.nonce.iter().map(|b| format!("{b:02x}")).collect();
     let path = format!("/tmp/{name}");
     let (lease, cap, stub) = (order.lease_seconds, order.cap, u8::from(stubs));
-    let options = format!("nonce={nonce},lease={lease},cap={cap},path={path},stubs={stub}");
-    let request = load_request(&path, &options)?;
-    let ask = || parse_reply(&exchange(target, socket, &request, deadline)?);
-    match with_agent(target, tmp, &name, parent, ask) {
+    let mut options = format!("nonce={nonce},lease={lease},cap={cap},path={path},stubs={stub}");
+    let class = order.alloc_interval.and_then(|_| class_in_mirror(&target.memory().ok()?, request.base));
+    if let Some((interval, class)) = order.alloc_interval.zip(class) {
+        options += &format!(",alloc={interval},klass={class}");
+    }
+    let load = load_request(&path, &options)?;
+    let ask = || parse_reply(&exchange(target, socket, &load, deadline)?);
+    match with_agent(target, tmp, &name, request.parent, ask) {
         Err(Refusal::TimedOut) if target.is_stopped()? => Err(Refusal::Stopped),
         other => other,
     }
+}
+
+/// The file of the agent that samples the JVM's allocations, if the agent does so for this log.
+fn agent_that_samples(
+    target: &AttachTarget,
+    log: &LogFile,
+    inspection: &Inspection,
+) -> Result<File, NoAllocationSamples> {
+    if log.header.kind == LogKind::Start {
+        return Err(NoAllocationSamples::AtStart);
+    }
+    if log.header.counters.events & event::ALLOCATION == 0 {
+        return Err(NoAllocationSamples::of_version(inspection.version));
+    }
+    agent_of(target, &log.header.path).ok_or(NoAllocationSamples::Unopened)
 }
 
 /// The JVM's vendor by the `release` file of its runtime; read as the target's user.

@@ -35,7 +35,7 @@ pub(super) fn call_helper(
     options: &AttachOptions,
     limit: Duration,
     task: HelperTask,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
         return Err(Refusal::HelperStuck);
@@ -55,7 +55,7 @@ pub(super) fn call_helper(
     };
     let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
-    let answer = send(&child.channel, &request, None)
+    let answer = send(&child.channel, &request, &[])
         .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), HelperTask::Attach(order)) = (&answer, request.task) {
@@ -71,7 +71,7 @@ fn await_reply(
     channel: &Channel<UnixStream>,
     limit: Duration,
     options: &AttachOptions,
-) -> Result<(HelperReply, Option<OwnedFd>), Refusal> {
+) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
     let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
     let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
     match first_readable(&both, limit) {

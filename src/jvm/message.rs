@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::allocation_samples::NoAllocationSamples;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
@@ -53,6 +54,8 @@ pub(super) struct AttachOrder {
     pub(super) lease_seconds: u64,
     pub(super) cap: u64,
     pub(super) force: bool,
+    /// Mean number of bytes between two samples of allocations that the JVM chooses; `None`: it is not asked for any.
+    pub(super) alloc_interval: Option<u64>,
 }
 
 /// The result of a task.
@@ -66,7 +69,8 @@ pub(super) struct HelperReply {
     pub(super) has_agent_at_start: bool,
     /// Why the helper stopped early.
     pub(super) refusal: Option<Refusal>,
-    /// Of a successful attach; the log's descriptor comes beside it.
+    /// Of a successful attach; the log's descriptor comes beside it, and behind that the descriptor of the agent's file if the
+    /// agent samples allocations.
     pub(super) log: Option<LogFacts>,
     /// Of opened memory; the memory's descriptor comes beside it.
     pub(super) layout: Option<VmLayout>,
@@ -83,24 +87,25 @@ pub(super) struct LogFacts {
     pub(super) clock_offset: i64,
     /// Stubs and adapters that the log does not contain.
     pub(super) blobs: StubBlobs,
+    /// Whether the agent samples allocations, if it was asked.
+    pub(super) allocations: Option<Result<(), NoAllocationSamples>>,
 }
 
-/// Sends one message, with a descriptor if there is one.
+/// Sends one message with its descriptors.
 pub(super) fn send<T: Serialize>(
     channel: &Channel<impl AsFd>,
     message: &T,
-    descriptor: Option<BorrowedFd<'_>>,
+    descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Refusal> {
-    Ok(channel.send(message, descriptor.as_slice(), None)?)
+    Ok(channel.send(message, descriptors, None)?)
 }
 
-/// Receives one message and its descriptor; waits at most until `until`.
+/// Receives one message and its descriptors; waits at most until `until`.
 pub(super) fn receive<T: DeserializeOwned>(
     channel: &Channel<impl AsFd>,
     until: Option<Instant>,
-) -> Result<(T, Option<OwnedFd>), Refusal> {
-    let (message, descriptors) = channel.receive(MAX_MESSAGE, until)?;
-    Ok((message, descriptors.into_iter().next()))
+) -> Result<(T, Vec<OwnedFd>), Refusal> {
+    Ok(channel.receive(MAX_MESSAGE, until)?)
 }
 
 impl From<ChannelError> for Refusal {

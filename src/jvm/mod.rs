@@ -5,6 +5,7 @@
 //! does not depend on BPF or on output formats.
 
 mod agent_file;
+mod allocation_samples;
 mod attach;
 mod attach_options;
 pub mod code;
@@ -38,6 +39,7 @@ pub mod vm;
 mod vm_structs;
 
 pub use agent_file::AGENT;
+pub use allocation_samples::{ALLOCATED, AllocationSamples, NoAllocationSamples};
 pub use attach::{
     AttachFailure, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe, inspect, open,
 };

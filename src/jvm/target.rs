@@ -122,7 +122,7 @@ impl AttachTarget {
     }
 
     /// The `/proc` directory of a thread that runs: the first thread may have exited.
-    fn task(&self) -> Result<OwnedFd, Refusal> {
+    pub(super) fn task(&self) -> Result<OwnedFd, Refusal> {
         Ok(self.process.running().map_err(refusal)?.dir)
     }
 

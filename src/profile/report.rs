@@ -102,6 +102,15 @@ pub struct AllocatedBytes {
     /// Calls in all others.
     #[serde(default)]
     pub filtered_calls: u64,
+    /// Bytes of profiled JVMs that choose the samples themselves, estimated by these samples. They are not part of
+    /// `profiled`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub estimated: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Numbers of samples by what is known of the traces that their threads worked for.

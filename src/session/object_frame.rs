@@ -9,6 +9,9 @@ use crate::sample::{Event, Stack};
 /// Longest class name that is shown, bytes.
 const MAX_NAME: usize = 512;
 
+/// How the name of the agent's file begins (`src/jvm/agent_file.rs`).
+const AGENT: &str = ".jvm-symbols-";
+
 /// How many frames at the leaf are HotSpot's, between the method that allocates and the function that is sampled. 0 if no
 /// Java method allocates, or if another library is in between: then these frames show who allocates.
 pub(super) fn jvm_frames(frames: &[Arc<Frame>]) -> usize {
@@ -18,8 +21,13 @@ pub(super) fn jvm_frames(frames: &[Arc<Frame>]) -> usize {
 }
 
 fn is_of_jvm(frame: &Frame) -> bool {
-    frame.kind == Kind::JvmStub
-        || frame.module.as_ref().is_some_and(|module| module.path.ends_with("/libjvm.so"))
+    frame.kind == Kind::JvmStub || frame.module.as_ref().is_some_and(|module| is_jvm_file(&module.path))
+}
+
+/// HotSpot's library, or the agent, which the JVM calls for the objects that it samples.
+fn is_jvm_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name == "libjvm.so" || name.starts_with(AGENT)
 }
 
 /// The frame of the object of an allocation; `None` for other events.
@@ -46,6 +54,10 @@ mod tests {
                 },
                 Some(("stub", name)) => Frame::named(Kind::JvmStub, name),
                 Some(("java", name)) => Frame::named(Kind::Java, name),
+                Some(("agent", name)) => Frame {
+                    module: Some(Arc::new(Module::at("/tmp/.jvm-symbols-4711-00112233aabbccdd.so"))),
+                    ..Frame::named(Kind::Native, name)
+                },
                 _ => Frame::named(Kind::Native, *name),
             })
         };
@@ -66,6 +78,7 @@ mod tests {
             ]),
             3
         );
+        assert_eq!(of(&["java:A.b", "jvm:MemAllocator", "agent:jvm_symbols_agent_allocated"]), 2);
         assert_eq!(of(&["java:A.b", "libx", "jvm:jni_NewObject"]), 0, "native code allocates");
         assert_eq!(of(&["start_thread", "jvm:Service", "jvm:AllocTracer"]), 0, "the JVM allocates");
         assert_eq!(of(&["jvm:AllocTracer"]), 0);

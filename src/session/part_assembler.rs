@@ -87,6 +87,7 @@ impl PartAssembler {
                     filtered: tally.allocated.filtered,
                     profiled_calls: tally.allocated.wanted_calls,
                     filtered_calls: tally.allocated.filtered_calls,
+                    estimated: tally.allocated.estimated,
                 }),
                 traces: settings.trace_context.then_some(tally.traces),
             });

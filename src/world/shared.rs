@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
+use super::agent_sampling::AgentSampling;
 use super::readiness::Readiness;
 use super::whole_names::FullThreadNames;
 use super::window::{WindowPauses, WindowStacks};
@@ -37,6 +38,8 @@ pub(crate) struct World {
     pub(crate) scope: WalkScope,
     /// Number of the current window, or between windows of the next one; the first is 1.
     pub(crate) window: u64,
+    /// JVMs that choose the samples of their allocations themselves.
+    pub(crate) agent_sampling: AgentSampling,
     /// From runtimes, for the unwinder: descriptions of the code that they generate, by process.
     pub(crate) described: Vec<(u32, HotSpot)>,
     /// From runtimes, for the aggregator: processes whose names come late. Made anew for each window.
@@ -79,6 +82,7 @@ impl World {
             groups,
             scope: WalkScope::of(settings, launched),
             window: 1,
+            agent_sampling: AgentSampling::default(),
             described: Vec::new(),
             readiness: Readiness::default(),
             thread_names: FullThreadNames::default(),

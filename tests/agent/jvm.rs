@@ -73,10 +73,15 @@ impl Jdk {
 
     /// Loads the agent as any user could: by `jcmd`.
     pub(crate) fn attach(&self, jvm: &Jvm, options: &str) {
+        self.attach_file(jvm, AGENT, options);
+    }
+
+    /// The same with this copy of the agent.
+    pub(crate) fn attach_file(&self, jvm: &Jvm, agent: &str, options: &str) {
         let Output { status, stdout, stderr } = self
             .tool("jcmd")
             // Quoted, because jcmd takes the text before a `=` for the name of an argument of its own.
-            .args([&jvm.pid().to_string(), "JVMTI.agent_load", AGENT, &format!("\"{options}\"")])
+            .args([&jvm.pid().to_string(), "JVMTI.agent_load", agent, &format!("\"{options}\"")])
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&stdout);

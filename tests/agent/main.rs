@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 
 use jbpf_prof::jvm::code::{self, CodeOptions, CodeTimeline, FrameKind, JavaFrame};
 use jbpf_prof::sample::MonoNs;
-use jvm_symbols_log::header::{HEADER_LEN, flag};
+use jvm_symbols_log::header::{HEADER_LEN, event, flag};
 use jvm_symbols_log::{
     ClassName, Header, Load, LogKind, Method, PcDecoder, ReadAt, Reader, RecordVisitor, Stub, Unload,
 };
@@ -233,6 +233,47 @@ fn a_log_whose_lease_is_past_is_closed_and_makes_room() {
         assert!(jvm.log(2).is_none() && jvm.log(7).is_some());
         assert_eq!(jvm.logs().len(), 4);
         assert!(Everything::read(&jvm.log(7).unwrap()).loads_of(TOP).count() > 0);
+    }
+}
+
+/// Only one agent can have the samples of allocations, and it gives them back when its profiler is gone.
+#[test]
+fn samples_of_allocations_end_with_their_lease() {
+    let copies = tempfile::tempdir().unwrap();
+    let other = copies.path().join("other.so");
+    std::fs::copy(AGENT, &other).unwrap();
+    let other = other.to_str().unwrap();
+    for jdk in Jdk::all() {
+        let (_dir, mut jvm) = inlined(&jdk, &["-Xcheck:jni"]);
+        let samples = |jvm: &Jvm, nonce: u8| {
+            let header = Header::read(&jvm.log(nonce).expect("a log for each nonce")).unwrap();
+            header.counters.events & event::ALLOCATION != 0
+        };
+        jdk.attach(&jvm, "nonce=01,lease=600");
+        assert!(!samples(&jvm, 1), "it was not asked");
+        jdk.attach(&jvm, "nonce=02,lease=600,alloc=16,klass=72");
+        if !samples(&jvm, 2) {
+            assert!(jdk.version.starts_with("1.8"), "{}", jdk.version);
+            continue;
+        }
+        jvm.again();
+        jdk.attach(&jvm, "nonce=03,lease=600,alloc=16");
+        jdk.attach_file(&jvm, other, "nonce=04,lease=600,alloc=16");
+        assert!(!samples(&jvm, 3) && !samples(&jvm, 4), "another log has them");
+        assert!(samples(&jvm, 2));
+        code::end(&jvm.log(2).unwrap()).unwrap();
+        // The program allocates, so the agent notices.
+        jvm.again();
+        jdk.attach_file(&jvm, other, "nonce=05,lease=600,alloc=16");
+        assert!(samples(&jvm, 5), "{}: the event was on", jdk.version);
+        code::end(&jvm.log(5).unwrap()).unwrap();
+        jvm.again();
+        jdk.attach(&jvm, "nonce=06,lease=600,alloc=16");
+        assert!(samples(&jvm, 6), "{}: it can be asked once more", jdk.version);
+        let said = jvm.finish();
+        for bad in ["WARNING in native", "FATAL ERROR", "JNI local refs", "pending exception"] {
+            assert!(!said.contains(bad), "{}: {said}", jdk.version);
+        }
     }
 }
 

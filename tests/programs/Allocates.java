@@ -4,7 +4,7 @@ import java.lang.management.ManagementFactory;
 
 /**
  * Allocates objects of one class in each of four methods, in rounds, and prints how many bytes each of them allocated, as
- * the JVM counts them, and how many objects. The measured rounds begin with the first byte of standard input.
+ * the JVM counts them, and how many objects. Each byte of standard input begins measured rounds.
  */
 public final class Allocates {
     private static final int ROUNDS = 8;
@@ -79,9 +79,13 @@ public final class Allocates {
             round();
         }
         Target.say("ready");
-        if (System.in.read() < 0) {
-            return;
+        // Until the test ends it.
+        while (System.in.read() >= 0) {
+            measure();
         }
+    }
+
+    private static void measure() {
         java.util.Arrays.fill(BYTES, 0);
         java.util.Arrays.fill(OBJECTS, 0);
         for (int i = 0; i < ROUNDS; i++) {
@@ -94,9 +98,5 @@ public final class Allocates {
             }
         }
         Target.say(line.toString());
-        // Until the test ends it.
-        while (System.in.read() >= 0) {
-            continue;
-        }
     }
 }

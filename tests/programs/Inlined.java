@@ -27,7 +27,17 @@ public class Inlined {
             for (int i = 0; i < 200_000; i++) {
                 top(i);
             }
+            allocate();
             System.out.println("again");
+        }
+    }
+
+    static Object kept;
+
+    /** So much that a sampler of allocations has a sample. */
+    static void allocate() {
+        for (int i = 0; i < 64; i++) {
+            kept = new byte[1 << 20];
         }
     }
 }

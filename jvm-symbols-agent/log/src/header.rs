@@ -80,6 +80,8 @@ pub mod event {
     pub const UNLOAD: u32 = 2;
     /// `DynamicCodeGenerated` is enabled: the log gets stub records. The option `stubs=0` leaves the event off.
     pub const STUB: u32 = 4;
+    /// `SampledObjectAlloc` is enabled for the profiler of this log, whose option `alloc` asked for it.
+    pub const ALLOCATION: u32 = 8;
 }
 
 /// How a log was created.

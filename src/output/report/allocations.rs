@@ -10,7 +10,7 @@ use crate::sample::Event;
 
 /// Allocated bytes, and those that samples stand for by class; empty for other events.
 pub(super) fn allocations(of: &EventReport, profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
-    let Some(AllocatedBytes { profiled, filtered, profiled_calls, .. }) = of.allocated else {
+    let Some(AllocatedBytes { profiled, filtered, profiled_calls, estimated, .. }) = of.allocated else {
         return Vec::new();
     };
     // Other processes have the probes of `alloc`, and not those of `native-alloc`.
@@ -22,7 +22,12 @@ pub(super) fn allocations(of: &EventReport, profile: &ProfileView<'_>, detail: D
         0 => String::new(),
         filtered => format!(", and {} not asked for{whose}", bytes(filtered)),
     };
-    let mut lines = vec![format!("Allocated             {}{calls}{others}", bytes(profiled))];
+    let total = match (profiled, estimated) {
+        (profiled, 0) => bytes(profiled),
+        (0, estimated) => format!("{} estimated: JVMs chose the samples", bytes(estimated)),
+        _ => format!("{}, and {} estimated: JVMs chose the samples", bytes(profiled), bytes(estimated)),
+    };
+    let mut lines = vec![format!("Allocated             {total}{calls}{others}")];
     let rows: Vec<ObjectClassRow> = profile.object_classes();
     let all: u64 = rows.iter().map(|row| row.bytes).sum();
     let rows = rows.iter().take(detail.rows).map(|row| {
@@ -75,6 +80,7 @@ mod tests {
             filtered: 1 << 10,
             profiled_calls: 12_345,
             filtered_calls: 1,
+            estimated: 0,
         });
         let of = EventReport { event: Event::Alloc, allocated, ..EventReport::default() };
         let text = |of: &EventReport| {
@@ -85,11 +91,19 @@ mod tests {
         assert!(section.starts_with("Allocated             5.0 MiB, and 1 KiB not asked for (other JVMs with the same libjvm.so, or -I and -X)\n"), "{section}");
         assert!(section.contains("75.0 %  3.0 MiB    3,072        3  int[]\n"), "{section}");
         assert!(section.ends_with("25.0 %  1.0 MiB    1,024        1  a.B"), "{section}");
-        let native = text(&EventReport { event: Event::NativeAlloc, ..of });
+        let native = text(&EventReport { event: Event::NativeAlloc, ..of.clone() });
         assert!(
             native.starts_with("Allocated             5.0 MiB in 12,345 calls, and 1 KiB not asked for\n"),
             "{native}"
         );
+        let with = |profiled, estimated| {
+            let allocated = AllocatedBytes { profiled, estimated, ..AllocatedBytes::default() };
+            let lines = text(&EventReport { allocated: Some(allocated), ..of.clone() });
+            lines.lines().next().unwrap_or_default().to_owned()
+        };
+        let estimated = "3.0 MiB estimated: JVMs chose the samples";
+        assert_eq!(with(0, 3 << 20), format!("Allocated             {estimated}"));
+        assert_eq!(with(5 << 20, 3 << 20), format!("Allocated             5.0 MiB, and {estimated}"));
         assert_eq!(text(&EventReport::default()), "");
     }
 }

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::agent_probes::AgentProbes;
 use super::alloc_tracer::{TracerSite, sites};
+use super::no_allocations::{MAX_FILES, NoAllocations};
 use crate::capture::{AllocationLink, AllocationProbes};
 use crate::jvm;
 use crate::plan::Control;
@@ -19,34 +21,10 @@ use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
 /// How long reading the symbols of a file may take, and attaching to it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Files with programs at a time. Each takes two descriptors.
-const MAX_FILES: usize = 256;
 /// Longest path in a warning, characters.
 const MAX_PATH: usize = 300;
 /// The end of the paths of HotSpot's library.
 const LIBRARY: &[u8] = b"/libjvm.so";
-
-/// Why the allocations of a JVM are not sampled.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-enum NoAllocations {
-    #[error(
-        "it has no symbols of the functions AllocTracer::send_allocation_*: install a JDK whose libjvm.so is not \
-         stripped"
-    )]
-    Stripped,
-    #[error("its symbols cannot be read: {0}")]
-    Unreadable(String),
-    #[error("a program serves its file system, and the kernel places no uprobe in the profiler's copy")]
-    Served,
-    #[error("the file cannot be opened: {0}")]
-    Unopened(String),
-    #[error("its file system did not answer in time")]
-    TooSlow,
-    #[error("the kernel refused a uprobe: {0}")]
-    Refused(String),
-    #[error("{MAX_FILES} other files of HotSpot are probed already")]
-    TooMany,
-}
 
 /// A file of HotSpot.
 struct ProbedLibrary {
@@ -60,6 +38,8 @@ struct ProbedLibrary {
 /// The stage of allocations.
 struct AllocationStage {
     probes: AllocationProbes,
+    /// Of JVMs whose file has no symbols.
+    agents: AgentProbes,
     patience: TimedCalls,
     /// Processes with HotSpot whose file was not looked at yet.
     waiting: BTreeSet<u32>,
@@ -73,6 +53,7 @@ struct AllocationStage {
 pub(in crate::runtime) fn stage(probes: AllocationProbes) -> Box<dyn Stage> {
     Box::new(AllocationStage {
         probes,
+        agents: AgentProbes::default(),
         patience: TimedCalls::new(PATIENCE),
         waiting: BTreeSet::new(),
         libraries: BTreeMap::new(),
@@ -94,8 +75,20 @@ impl Stage for AllocationStage {
         self.look(world);
     }
 
+    fn on_begin(&mut self, world: &mut World) {
+        self.agents.attach(world, &self.probes, &mut self.patience);
+    }
+
     fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
         for event in events {
+            let is_other = match event.kind {
+                EventKind::Comm { exec, .. } => exec,
+                EventKind::Fork { .. } => event.is_leader(),
+                _ => false,
+            };
+            if is_other {
+                self.agents.forget(event.tgid, &world.agent_sampling);
+            }
             if let EventKind::Mmap(mapped) = &event.kind
                 && mapped.path.as_os_str().as_bytes().ends_with(LIBRARY)
             {
@@ -109,12 +102,17 @@ impl Stage for AllocationStage {
         self.look(world);
     }
 
-    fn report(&mut self, _: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
+    fn on_tick(&mut self, world: &mut World) {
+        self.agents.attach(world, &self.probes, &mut self.patience);
+    }
+
+    fn report(&mut self, world: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
         if !self.found {
             report.warnings.push("alloc has no samples: no JVM ran".to_owned());
         }
         let all = self.libraries.values_mut().chain(self.unopened.values_mut());
         report.warnings.extend(all.filter_map(ProbedLibrary::take_warning));
+        report.warnings.extend(self.agents.report(world));
         self.unopened.clear();
     }
 }
@@ -128,13 +126,13 @@ impl AllocationStage {
             }
             // A process that the filter includes later, as a descendant or by its cgroup, is looked at then.
             match world.walks(tgid).then(|| library_of(world, tgid)).flatten() {
-                Some(file) => self.add(tgid, &file),
+                Some(file) => self.add(world, tgid, &file),
                 None => drop(self.waiting.insert(tgid)),
             }
         }
     }
 
-    fn add(&mut self, tgid: u32, file: &MappedFile) {
+    fn add(&mut self, world: &World, tgid: u32, file: &MappedFile) {
         self.found = true;
         let path = clean(file.path.as_os_str().as_bytes(), MAX_PATH);
         let refused = |why| ProbedLibrary {
@@ -163,6 +161,11 @@ impl AllocationStage {
                     let attached = self.attach(tgid, fd);
                     match &attached {
                         Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
+                        Err(NoAllocations::Stripped) => {
+                            log::info!(
+                                "allocations: {path} of process {tgid} has no symbols: its agent is asked"
+                            );
+                        }
                         Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
                     }
                     let library = ProbedLibrary { attached, ..refused(NoAllocations::TooMany) };
@@ -172,7 +175,11 @@ impl AllocationStage {
                 library
             }
         };
-        library.tgids.insert(tgid);
+        if library.attached.as_ref().is_err_and(|why| *why == NoAllocations::Stripped) {
+            self.agents.want(tgid, &path, &world.agent_sampling);
+        } else {
+            library.tgids.insert(tgid);
+        }
     }
 
     fn attach(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<[AllocationLink; 2], NoAllocations> {

@@ -3,11 +3,12 @@
 
 use std::sync::mpsc::Sender;
 
-use super::agent_rule;
+use super::{agent_probes, agent_rule};
 use crate::jvm::{self, AttachFailure, AttachOptions, Attached, Jvm, OpenedMemory, Refusal};
 use crate::plan::{AgentRule, JavaNaming, PermanentRefusals};
 use crate::process::container::Node;
 use crate::sample::MonoNs;
+use crate::world::AgentSampling;
 
 /// A JVM with its unwind description.
 pub(super) struct DescribedJvm {
@@ -35,6 +36,28 @@ impl Discovery {
     }
 }
 
+/// Samples of allocations that agents may be asked for.
+#[derive(Clone, Debug)]
+pub(super) struct AgentRequests {
+    /// The mean number of bytes between two samples; `None` if allocations are not profiled.
+    pub(super) interval: Option<u64>,
+    /// The JVMs whose agents are asked.
+    pub(super) sampling: AgentSampling,
+}
+
+impl AgentRequests {
+    /// Shortest interval of the JVM, bytes: each sample costs the JVM some microseconds. The BPF program takes several
+    /// samples of an object if the interval of the user is shorter.
+    const MIN_INTERVAL: u64 = 16 << 10;
+
+    /// The interval for the JVM with this pid; `None`: its agent is not asked.
+    fn interval_of(&self, tgid: u32) -> Option<u64> {
+        self.interval
+            .filter(|_| self.sampling.is_wanted(tgid))
+            .map(|interval| interval.max(Self::MIN_INTERVAL))
+    }
+}
+
 /// The setup of one JVM.
 pub(super) struct JvmSetup {
     pub(super) tgid: u32,
@@ -45,6 +68,7 @@ pub(super) struct JvmSetup {
     pub(super) node: Node,
     pub(super) refused: PermanentRefusals,
     pub(super) options: AttachOptions,
+    pub(super) requests: AgentRequests,
 }
 
 /// The result of a [`JvmSetup`].
@@ -74,7 +98,7 @@ pub(super) enum SymbolSource {
 impl JvmSetup {
     /// Runs the setup. Sends the unwind description to `described` as soon as it is known.
     pub(super) fn run(self, described: &Sender<DescribedJvm>) -> JvmSetupResult {
-        let JvmSetup { tgid, discovery, java, agent_for, node, refused, options } = self;
+        let JvmSetup { tgid, discovery, java, agent_for, node, refused, options, requests } = self;
         let late = discovery.is_late();
         let jvm = match discovery {
             Discovery::Found(jvm) => Some(jvm),
@@ -103,7 +127,12 @@ impl JvmSetup {
             Err(failed) => (None, Err(failed)),
         };
         let mut no_agent = None;
-        let (again, names) = match attaches.then(|| attach(&jvm, before, &refused, &options)) {
+        let mut attached = attaches.then(|| {
+            let options = AttachOptions { alloc_interval: requests.interval_of(tgid), ..options.clone() };
+            attach(&jvm, before, &refused, &options)
+        });
+        requests.sampling.set(tgid, agent_probes::result_of(&mut attached));
+        let (again, names) = match attached {
             Some(Err(AttachFailure { refusal: why, inspection }))
                 if java.reads_memory() && why.leaves_memory() =>
             {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::java_threads::JavaThreadNames;
 use super::jvm::{JvmEntry, Measured};
-use super::jvm_setup::{DescribedJvm, Discovery, JvmSetup};
+use super::jvm_setup::{AgentRequests, DescribedJvm, Discovery, JvmSetup};
 use super::pauses::Pauses;
 use crate::jvm::{self, AttachOptions};
 use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
@@ -18,10 +18,10 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::process::{EventKind, ProcessEvent, Processes};
 use crate::profile::report::JvmReport;
-use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
+use crate::sample::{Event, MonoNs, ProcessId, ProcessInCgroup};
 use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
-use crate::world::{NameDelay, PartEnd, Readiness, WindowPauses, World};
+use crate::world::{AgentSamples, AgentSampling, NameDelay, PartEnd, Readiness, WindowPauses, World};
 
 /// How often leases are renewed while attaches are pending.
 const RENEW: Duration = Duration::from_secs(1);
@@ -78,6 +78,8 @@ pub(super) struct HotSpotJvms {
     keeps_seconds: bool,
     /// The pauses of windows that are not reported yet.
     window_pauses: Vec<WindowPauses>,
+    /// Samples of allocations by agents.
+    requests: AgentRequests,
     /// Unwind descriptions, from the threads that read them.
     described: (Sender<DescribedJvm>, Receiver<DescribedJvm>),
 }
@@ -114,6 +116,14 @@ impl HotSpotJvms {
             measured: BTreeMap::new(),
             keeps_seconds: settings.seconds,
             window_pauses: Vec::new(),
+            requests: AgentRequests {
+                interval: settings
+                    .events
+                    .iter()
+                    .find(|of| of.event == Event::Alloc)
+                    .map(|of| of.period),
+                sampling: AgentSampling::default(),
+            },
             described: channel(),
         }
     }
@@ -138,6 +148,7 @@ impl HotSpotJvms {
     /// slowest of them, and not much longer than [`FIRST`]. JVMs that got no slot by then are attached to when they
     /// run.
     pub(super) fn attach_all(&mut self, world: &mut World, stop: &Control) {
+        self.requests.sampling = world.agent_sampling.clone();
         let wanted: Option<Vec<u32>> = match &self.target {
             Target::All | Target::Groups(_) => None,
             Target::Pids(tgids) if self.children => Some(world.processes.descendants(tgids)),
@@ -280,11 +291,15 @@ impl HotSpotJvms {
         let until =
             MonoNs(MonoNs::now().0.saturating_add(u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)));
         self.advance(symbolizer);
-        for entry in self.entries.values_mut() {
+        for (tgid, entry) in &mut self.entries {
             entry.describe_again(&self.options, &self.described.0);
             if let Some(attached) = entry.attached() {
                 // A log that can no longer be written to ends its lease; its reader notices.
                 let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
+                if entry.log.given_up {
+                    let why = "its log is not read any more, because it is too large".to_owned();
+                    self.requests.sampling.set(*tgid, AgentSamples::Refused(why));
+                }
             }
         }
     }
@@ -453,6 +468,7 @@ impl HotSpotJvms {
             node: self.node.clone(),
             refused: self.refused.clone(),
             options: self.options.clone(),
+            requests: self.requests.clone(),
         };
         let described = self.described.0.clone();
         let begin = move || setup.run(&described);

@@ -1,5 +1,6 @@
 //! JVMs: finds them, gets names of their code from the agent or from memory, and follows them to their end.
 
+mod agent_probes;
 mod agent_rule;
 mod alloc_tracer;
 mod allocations;
@@ -8,6 +9,7 @@ mod jvm;
 mod jvm_setup;
 mod jvms;
 mod lock_names;
+mod no_allocations;
 mod pauses;
 mod stage;
 

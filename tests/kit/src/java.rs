@@ -58,6 +58,20 @@ impl Jdk {
         root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
     }
 
+    /// A copy of this JDK of the host whose `libjvm.so` has no symbols but the exported ones. Other files are links. `part`:
+    /// a name for the directory.
+    pub fn stripped(&self, part: &str) -> Jdk {
+        let home = self.home().expect("on the host");
+        let copy = scratch(part).join(self.version.to_string());
+        let _ = std::fs::remove_dir_all(&copy);
+        // A JVM finds its files from the paths of these.
+        let own = ["bin/java", "lib/libjli.so", "lib/server/libjvm.so"];
+        link_files(home, &copy, &own);
+        let library = copy.join("lib/server/libjvm.so");
+        assert!(Command::new("strip").arg(&library).status().unwrap().success());
+        Jdk { version: self.version, place: Place::Host(copy) }
+    }
+
     /// The JDK's home, if it is on the host.
     pub fn home(&self) -> Option<&Path> {
         match &self.place {
@@ -77,6 +91,25 @@ impl Jdk {
     /// Whether programs run in a container.
     pub fn is_contained(&self) -> bool {
         matches!(self.place, Place::Root(_))
+    }
+}
+
+/// Makes `to` a directory with links to all that is in `from`, except for these files, which are copied.
+fn link_files(from: &Path, to: &Path, copied: &[&str]) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let (source, target) = (from.join(&name), to.join(&name));
+        let below = |path: &&str| path.strip_prefix(&name)?.strip_prefix('/').map(str::to_owned);
+        let below: Vec<String> = copied.iter().filter_map(below).collect();
+        if !below.is_empty() {
+            link_files(&source, &target, &below.iter().map(String::as_str).collect::<Vec<_>>());
+        } else if copied.contains(&name.as_str()) {
+            std::fs::copy(&source, &target).unwrap();
+        } else if let Ok(real) = std::fs::canonicalize(&source) {
+            // Distributions have links to files of packages that are not installed.
+            std::os::unix::fs::symlink(real, &target).unwrap();
+        }
     }
 }
 

@@ -1,0 +1,100 @@
+//! Samples of allocations that a JVM chooses itself (`SampledObjectAlloc`, JEP 331, JDK 11 and later), for JVMs whose
+//! `libjvm.so` has no symbols. The agent gets them and calls a function of its own, where the profiler has a probe.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use serde::{Deserialize, Serialize};
+
+use super::agent_file::AGENT;
+use super::memory::Memory;
+use super::target::{AttachTarget, reopen};
+use super::version::JavaVersion;
+use super::vm_structs::{Field, VmStructs};
+
+/// The agent's function that is called for each sampled object.
+pub const ALLOCATED: &str = "jvm_symbols_agent_allocated";
+
+/// The first release with such samples.
+const SINCE: u32 = 11;
+/// Where a `java.lang.Class` object, the mirror of a class, has the address of the class.
+const CLASS_IN_MIRROR: Field = ("java_lang_Class", "_klass_offset");
+/// Most bytes of a mirror before that address: a larger number is forged.
+const MAX_OFFSET: u32 = 4096;
+
+/// Why the agent does not sample the allocations of a JVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum NoAllocationSamples {
+    /// The JVM is older than its samples.
+    #[error("only JDK 11 and later can choose samples")]
+    TooOld,
+    /// Only one agent at a time can have the event; or the JVM's tables do not say where classes are.
+    #[error("the JVM refused; another agent may have the samples")]
+    Refused,
+    /// The agent of `-agentpath` takes no requests.
+    #[error("a JVM that was started with -agentpath takes no request for samples")]
+    AtStart,
+    /// The agent's file cannot be opened through the mappings of the JVM, or is another file.
+    #[error("the agent's file cannot be opened")]
+    Unopened,
+}
+
+impl NoAllocationSamples {
+    /// Why an agent that was asked does not sample.
+    pub(super) fn of_version(version: Option<JavaVersion>) -> NoAllocationSamples {
+        match version {
+            Some(version) if version.feature < SINCE => NoAllocationSamples::TooOld,
+            _ => NoAllocationSamples::Refused,
+        }
+    }
+}
+
+/// Samples of allocations that the agent in a JVM passes on as long as the log has a lease.
+#[derive(Debug)]
+pub struct AllocationSamples {
+    /// The agent's file, as the JVM has mapped it. The file has no name any more.
+    pub agent: OwnedFd,
+}
+
+impl AllocationSamples {
+    pub(super) fn of(agent: OwnedFd) -> AllocationSamples {
+        AllocationSamples { agent }
+    }
+}
+
+/// Where the mirrors of a JVM have the address of their class, bytes; `None` if its tables do not say that.
+pub(super) fn class_in_mirror<M: Memory>(memory: &M, base: u64) -> Option<u32> {
+    const FIELDS: &[Field] = &[CLASS_IN_MIRROR];
+    let tables = VmStructs::read(memory, base, &[FIELDS], &[]).ok()?;
+    let mut offset = [0; 4];
+    memory.read_all(tables.field(CLASS_IN_MIRROR.0, CLASS_IN_MIRROR.1)?, &mut offset).ok()?;
+    Some(u32::from_ne_bytes(offset)).filter(|offset| (1..MAX_OFFSET).contains(offset))
+}
+
+/// The file that the JVM has mapped for the agent, which was loaded from `path`, a path in the JVM's own root. The kernel
+/// writes a breakpoint into all processes that map the file. So the file must be a copy of the agent: a JVM can map any
+/// other file, such as a library that all processes use, under this name.
+pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
+    let name = Path::new(OsStr::from_bytes(path)).file_name()?;
+    let is_agent = |of: &Path| {
+        let of = of.as_os_str().as_bytes();
+        let of = of.strip_suffix(b" (deleted)").unwrap_or(of);
+        Path::new(OsStr::from_bytes(of)).file_name() == Some(name)
+    };
+    let mapping = target.maps().ok()?.find(|entry| is_agent(&entry.path))?;
+    let place = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat(target.task().ok()?, place, flags, Mode::empty()).ok()?;
+    if FileType::from_raw_mode(fstat(&found).ok()?.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let file = File::from(reopen(found.as_fd(), OFlags::RDONLY).ok()?);
+    let mut bytes = Vec::new();
+    (&file).take(AGENT.len() as u64 + 1).read_to_end(&mut bytes).ok()?;
+    (bytes == AGENT).then_some(file)
+}

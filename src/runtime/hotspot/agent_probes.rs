@@ -1,0 +1,181 @@
+//! Probes in the agents of JVMs that choose the samples of their allocations themselves: JVMs whose `libjvm.so` has no
+//! symbols. The stage of JVMs makes the agent sample when it attaches it; here is the probe for what the agent passes on.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::no_allocations::{MAX_FILES, NoAllocations};
+use crate::capture::{AllocationArguments, AllocationLink, AllocationProbes};
+use crate::jvm;
+use crate::process::TimedCalls;
+use crate::symbolize::ProbedFile;
+use crate::world::{AgentSamples, AgentSampling, World};
+
+/// A JVM whose agent is to sample allocations.
+struct SamplingJvm {
+    /// The path of its `libjvm.so`, fit to print.
+    library: String,
+    probe: Probe,
+    is_reported: bool,
+}
+
+enum Probe {
+    /// The agent has not replied yet.
+    Waiting,
+    Attached(#[allow(dead_code, reason = "the probe lasts as long as this")] AllocationLink),
+    Refused(String),
+}
+
+/// The probes of all such JVMs, by pid.
+#[derive(Default)]
+pub(super) struct AgentProbes(BTreeMap<u32, SamplingJvm>);
+
+impl AgentProbes {
+    /// Asks for samples by the agent of a JVM with this library.
+    pub(super) fn want(&mut self, tgid: u32, library: &str, sampling: &AgentSampling) {
+        sampling.want(tgid);
+        self.0.entry(tgid).or_insert_with(|| SamplingJvm {
+            library: library.to_owned(),
+            probe: Probe::Waiting,
+            is_reported: false,
+        });
+    }
+
+    /// The process has executed another program, or is another process.
+    pub(super) fn forget(&mut self, tgid: u32, sampling: &AgentSampling) {
+        if self.0.remove(&tgid).is_some() {
+            sampling.forget(tgid);
+        }
+    }
+
+    /// Attaches the program to the agents that have begun to sample.
+    pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, patience: &mut TimedCalls) {
+        let mut attached = self.0.values().filter(|jvm| matches!(jvm.probe, Probe::Attached(_))).count();
+        for (&tgid, jvm) in &mut self.0 {
+            jvm.probe = match (&jvm.probe, world.agent_sampling.of(tgid)) {
+                (Probe::Waiting, Some(AgentSamples::Granted(_))) if attached >= MAX_FILES => {
+                    Probe::Refused(NoAllocations::TooMany.to_string())
+                }
+                (Probe::Waiting, Some(AgentSamples::Granted(agent))) => {
+                    let probes = probes.clone();
+                    match patience.run(tgid, move || attach(&probes, &agent)) {
+                        Ok(Ok(link)) => {
+                            attached += 1;
+                            log::info!("allocations: the agent in process {tgid} is probed");
+                            Probe::Attached(link)
+                        }
+                        Ok(Err(why)) => Probe::Refused(why.to_string()),
+                        Err(_) => Probe::Refused(NoAllocations::TooSlow.to_string()),
+                    }
+                }
+                // The agent may also stop to sample.
+                (Probe::Waiting | Probe::Attached(_), Some(AgentSamples::Refused(why))) => {
+                    log::warn!("allocations: the agent in process {tgid}: {why}");
+                    jvm.is_reported = false;
+                    Probe::Refused(why)
+                }
+                _ => continue,
+            };
+        }
+    }
+
+    /// Says of each JVM once how it is sampled, or why it is not, and forgets those that have ended.
+    pub(super) fn report(&mut self, world: &World) -> Vec<String> {
+        let mut jvms: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (tgid, jvm) in self.0.iter_mut().filter(|(_, jvm)| !jvm.is_reported) {
+            jvm.is_reported = true;
+            jvms.entry(jvm.text()).or_default().push(tgid.to_string());
+        }
+        let ended = |tgid: &u32| world.processes.has_ended(*tgid);
+        for tgid in self.0.keys().copied().filter(ended).collect::<Vec<u32>>() {
+            self.forget(tgid, &world.agent_sampling);
+        }
+        let line = |(text, pids): (String, Vec<String>)| {
+            let noun = if pids.len() == 1 { "JVM" } else { "JVMs" };
+            text.replacen("JVM", &format!("{noun} {}", pids.join(", ")), 1)
+        };
+        jvms.into_iter().map(line).collect()
+    }
+}
+
+impl SamplingJvm {
+    /// How the JVM is sampled, or why it is not; the first `JVM` stands for its number.
+    fn text(&self) -> String {
+        let SamplingJvm { library, probe, .. } = self;
+        let why = match probe {
+            Probe::Attached(_) => {
+                return format!(
+                    "allocations in JVM are sampled by SampledObjectAlloc and the agent, so their bytes are estimates: {library} \
+                     has no symbols of the functions AllocTracer::send_allocation_*"
+                );
+            }
+            Probe::Refused(why) => why,
+            Probe::Waiting => "it did not reply",
+        };
+        let stripped = NoAllocations::Stripped;
+        format!(
+            "allocations are not sampled in JVM: {library}: {stripped}; the agent does not sample instead: {why}"
+        )
+    }
+}
+
+/// Attaches the program to the function of an agent. The file is a copy of this profiler's agent, so the function is where
+/// it is in the profiler's own.
+fn attach(probes: &AllocationProbes, agent: &OwnedFd) -> Result<AllocationLink, NoAllocations> {
+    let unreadable = |why: String| NoAllocations::Unreadable(why);
+    let own = ProbedFile::from_bytes(jvm::AGENT.to_vec()).map_err(|why| unreadable(why.to_string()))?;
+    let place = own.exported_function(jvm::ALLOCATED).map_err(|why| unreadable(why.to_string()))?;
+    probes
+        .attach(agent, place.offset, AllocationArguments::SampledObject, None)
+        .map_err(|error| NoAllocations::Refused(error.to_string()))
+}
+
+/// What the agent of a JVM replied, or why it was not asked.
+pub(super) fn result_of(
+    attached: &mut Option<Result<Box<jvm::Attached>, jvm::AttachFailure>>,
+) -> AgentSamples {
+    let refused = |why: String| AgentSamples::Refused(why);
+    match attached {
+        None => refused("--java and the daemon's settings do not load it".into()),
+        Some(Err(failed)) => refused(format!("it was not attached: {}", failed.refusal)),
+        Some(Ok(attached)) => match attached.allocations.take() {
+            Some(Ok(samples)) => AgentSamples::Granted(Arc::new(samples.agent)),
+            Some(Err(why)) => refused(why.to_string()),
+            None => refused("it was attached before this was known".into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_of_this_binary_has_the_function() {
+        let own = ProbedFile::from_bytes(jvm::AGENT.to_vec()).unwrap();
+        assert!(own.exported_function(jvm::ALLOCATED).unwrap().offset > 0);
+    }
+
+    #[test]
+    fn a_jvm_is_named_once_with_its_way_or_its_reason() {
+        let sampling = AgentSampling::default();
+        let mut probes = AgentProbes::default();
+        probes.want(7, "/opt/jdk/libjvm.so", &sampling);
+        assert!(sampling.is_wanted(7));
+        let text = |probes: &AgentProbes| probes.0[&7].text();
+        assert!(text(&probes).ends_with("; the agent does not sample instead: it did not reply"));
+        let why = result_of(&mut None);
+        let AgentSamples::Refused(why) = why else { panic!("{why:?}") };
+        probes.0.get_mut(&7).unwrap().probe = Probe::Refused(why);
+        assert!(
+            text(&probes).starts_with(
+                "allocations are not sampled in JVM: /opt/jdk/libjvm.so: it has no symbols of the functions AllocTracer::"
+            ),
+            "{}",
+            text(&probes)
+        );
+        probes.forget(7, &sampling);
+        assert!(sampling.of(7).is_none() && probes.0.is_empty());
+    }
+}
