@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::Read;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -81,12 +81,12 @@ pub(super) fn class_in_mirror<M: Memory>(memory: &M, base: u64) -> Option<u32> {
 /// other file, such as a library that all processes use, under this name.
 pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
     let name = Path::new(OsStr::from_bytes(path)).file_name()?;
-    let is_agent = |of: &Path| {
+    let is_named = |of: &Path| {
         let of = of.as_os_str().as_bytes();
         let of = of.strip_suffix(b" (deleted)").unwrap_or(of);
         Path::new(OsStr::from_bytes(of)).file_name() == Some(name)
     };
-    let mapping = target.maps().ok()?.find(|entry| is_agent(&entry.path))?;
+    let mapping = target.maps().ok()?.find(|entry| is_named(&entry.path))?;
     let place = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat(target.task().ok()?, place, flags, Mode::empty()).ok()?;
@@ -94,7 +94,35 @@ pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
         return None;
     }
     let file = File::from(reopen(found.as_fd(), OFlags::RDONLY).ok()?);
+    is_agent(&file).then_some(file)
+}
+
+/// Whether a file has the bytes of this profiler's agent and no others.
+fn is_agent(mut file: impl Read) -> bool {
     let mut bytes = Vec::new();
-    (&file).take(AGENT.len() as u64 + 1).read_to_end(&mut bytes).ok()?;
-    (bytes == AGENT).then_some(file)
+    let read = file.by_ref().take(AGENT.len() as u64 + 1).read_to_end(&mut bytes);
+    read.is_ok() && bytes == AGENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_copy_of_the_agent_gets_a_breakpoint() {
+        assert!(is_agent(AGENT));
+        let longer = [AGENT, b"x"].concat();
+        let (mut other, shorter) = (AGENT.to_vec(), &AGENT[1..]);
+        other[AGENT.len() / 2] ^= 1;
+        for bytes in [&longer[..], &other, shorter, b""] {
+            assert!(!is_agent(bytes));
+        }
+        assert!(!is_agent(File::open("/proc/self/exe").unwrap()));
+    }
+
+    #[test]
+    fn a_jvm_that_is_too_old_is_not_blamed_on_another_agent() {
+        let of = |feature| NoAllocationSamples::of_version(Some(JavaVersion::new(feature, 0, 1)));
+        assert_eq!((of(8), of(11)), (NoAllocationSamples::TooOld, NoAllocationSamples::Refused));
+    }
 }
