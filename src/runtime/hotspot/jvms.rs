@@ -117,11 +117,7 @@ impl HotSpotJvms {
             keeps_seconds: settings.seconds,
             window_pauses: Vec::new(),
             requests: AgentRequests {
-                interval: settings
-                    .events
-                    .iter()
-                    .find(|of| of.event == Event::Alloc)
-                    .map(|of| of.period),
+                interval: settings.events.iter().find(|of| of.event == Event::Alloc).map(|of| of.period),
                 sampling: AgentSampling::default(),
             },
             described: channel(),
