@@ -5,9 +5,9 @@ use std::sync::mpsc::Sender;
 
 use super::{agent_probes, agent_rule};
 use crate::jvm::{self, AttachFailure, AttachOptions, Attached, Jvm, OpenedMemory, Refusal};
-use crate::plan::{AgentRule, JavaNaming, PermanentRefusals};
+use crate::plan::{AgentRule, JavaNaming, PermanentRefusals, Settings};
 use crate::process::container::Node;
-use crate::sample::MonoNs;
+use crate::sample::{Event, MonoNs};
 use crate::world::AgentSampling;
 
 /// A JVM with its unwind description.
@@ -49,6 +49,11 @@ impl AgentRequests {
     /// Shortest interval of the JVM, bytes: each sample costs the JVM some microseconds. The BPF program takes several
     /// samples of an object if the interval of the user is shorter.
     const MIN_INTERVAL: u64 = 16 << 10;
+
+    pub(super) fn of(settings: &Settings) -> AgentRequests {
+        let alloc = settings.events.iter().find(|of| of.event == Event::Alloc);
+        AgentRequests { interval: alloc.map(|of| of.period), sampling: AgentSampling::default() }
+    }
 
     /// The interval for the JVM with this pid; `None`: its agent is not asked.
     fn interval_of(&self, tgid: u32) -> Option<u64> {

@@ -18,10 +18,10 @@ use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::process::{EventKind, ProcessEvent, Processes};
 use crate::profile::report::JvmReport;
-use crate::sample::{Event, MonoNs, ProcessId, ProcessInCgroup};
+use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
 use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
-use crate::world::{AgentSamples, AgentSampling, NameDelay, PartEnd, Readiness, WindowPauses, World};
+use crate::world::{AgentSamples, NameDelay, PartEnd, Readiness, WindowPauses, World};
 
 /// How often leases are renewed while attaches are pending.
 const RENEW: Duration = Duration::from_secs(1);
@@ -116,10 +116,7 @@ impl HotSpotJvms {
             measured: BTreeMap::new(),
             keeps_seconds: settings.seconds,
             window_pauses: Vec::new(),
-            requests: AgentRequests {
-                interval: settings.events.iter().find(|of| of.event == Event::Alloc).map(|of| of.period),
-                sampling: AgentSampling::default(),
-            },
+            requests: AgentRequests::of(settings),
             described: channel(),
         }
     }
