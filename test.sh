@@ -77,11 +77,12 @@ step_build() {
     cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "${CARGO_TARGET_DIR:-target}" \
         --root "$root" || return 1
     "$root/bin/jbpf-prof" --version && rm -r "$root" || return 1
-    # Cargo keeps what it unpacked of these packages, also after they have changed.
-    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/jvm-symbols-*
+    # Cargo keeps what it unpacked and built of these packages, also after they have changed.
+    local packages=$LOGS/packages
+    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/jvm-symbols-* "$packages"
     # A build of each package would verify it. The profiler's takes minutes, so its list of files is compared instead.
-    local package=(cargo package --locked --offline --quiet --allow-dirty -p jvm-symbols-log -p jvm-symbols-agent)
-    "${package[@]}" && "${package[@]}" -p jbpf-prof --no-verify && package_is_complete
+    local package=(cargo package --locked --offline --quiet --allow-dirty --target-dir "$packages" -p jvm-symbols-log -p jvm-symbols-agent)
+    "${package[@]}" && "${package[@]}" -p jbpf-prof --no-verify && package_is_complete && rm -r "$packages"
 }
 
 # What a newcomer runs first.
