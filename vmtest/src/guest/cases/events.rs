@@ -26,7 +26,16 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     }
     found.samples += growth()?;
     found.samples += allocations()?;
+    java_allocations_are_accepted()?;
     Ok(found)
+}
+
+/// The kernel must accept the BPF programs that sample Java's allocations; no JVM runs here.
+fn java_allocations_are_accepted() -> anyhow::Result<()> {
+    let profile = profiler::record(&["-e", "alloc", "-d", "1", "-p", "1"])?;
+    let warnings = &profile.report["warnings"];
+    ensure!(warnings[0] == "alloc has no samples: no JVM ran", "{warnings}");
+    Ok(())
 }
 
 /// Memory that `allocations.c` asks its allocator for, from its first instruction on.
