@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Ok(Some(variable)) = ThreadLocal::in_bytes(data.to_vec(), "otel_thread_ctx_v1") {
         assert!(variable.slots.len() <= 16 && variable.code.len() <= 16);
-        variable.moved(1 << 40, u64::MAX);
+        let _ = variable.moved(1 << 40, u64::MAX);
     }
     let Ok(native) = Native::from_bytes(data.to_vec()) else { return };
     for offset in [0, u64::MAX].into_iter().chain((0..data.len() as u64).step_by(16)) {
