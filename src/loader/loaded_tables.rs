@@ -40,10 +40,14 @@ impl<M: TableMemory> LoadedTables<M> {
         }
     }
 
+    /// Whether the tables of a file were requested and are still loaded.
+    pub(super) fn is_known(&mut self, id: FileId) -> bool {
+        self.files.get_mut(&id).is_some_and(|tables| tables.retain(|key| self.store.has(key)))
+    }
+
     /// The tables of a file, if they were requested and are still loaded.
     pub(super) fn known(&mut self, id: FileId) -> Option<FileTables> {
-        let tables = self.files.get_mut(&id)?;
-        tables.retain(|key| self.store.has(key)).then(|| tables.clone())
+        self.is_known(id).then(|| self.files.get(&id).cloned()).flatten()
     }
 
     /// Builds and loads the table of a file, unless its backoff has not ended.

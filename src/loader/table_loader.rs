@@ -85,24 +85,28 @@ impl<M: TableMemory> TableLoader<M> {
     pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn TableSource) {
         let until = Instant::now() + AT_START;
         self.note_changes(processes, Instant::now());
-        for tgid in self.by_code_size(processes) {
-            if self.is_loadable(tgid, processes, groups) {
-                self.load_queued(tgid, processes, tables, until);
-            }
+        for (tgid, code) in self.loadable_by_size(processes, groups) {
+            self.due.remove(&tgid);
+            self.load(tgid, code, tables, until);
             if Instant::now() >= until {
                 return;
             }
         }
     }
 
-    /// The queued processes, those with the least code first: if time runs out, as many as possible have their tables.
-    fn by_code_size(&self, processes: &mut Processes) -> Vec<u32> {
-        let mut size = |tgid| {
-            processes.code(tgid).map_or(0, |code| code.ranges.iter().map(CodeRange::size).sum::<u64>())
-        };
-        let mut queued: Vec<(u64, u32)> = self.due.iter().map(|&tgid| (size(tgid), tgid)).collect();
-        queued.sort_unstable();
-        queued.into_iter().map(|(_, tgid)| tgid).collect()
+    /// The queued processes that may be loaded, those with the least code first: if time runs out, as many as possible
+    /// have their tables.
+    fn loadable_by_size(&self, processes: &mut Processes, groups: &Groups) -> Vec<(u32, ProcessCode)> {
+        let mut queued = Vec::new();
+        for &tgid in &self.due {
+            if self.is_loadable(tgid, processes, groups)
+                && let Some(code) = processes.code(tgid)
+            {
+                queued.push((tgid, code));
+            }
+        }
+        queued.sort_by_key(|(_, code)| code.ranges.iter().map(CodeRange::size).sum::<u64>());
+        queued
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -162,10 +166,7 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Whether the tables of all files of a process are loaded.
     fn has_all_tables(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
-        code.ranges
-            .iter()
-            .filter_map(|range| file_of(range, tables))
-            .all(|(id, _)| self.loaded.known(id).is_some())
+        code.ranges.iter().filter_map(|range| file_of(range, tables)).all(|(id, _)| self.loaded.is_known(id))
     }
 
     /// Queues the processes that changed or are due for a retry, and notes replaced code.
@@ -333,25 +334,14 @@ impl<M: TableMemory> TableLoader<M> {
         until: Instant,
     ) {
         while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
-            self.load_queued(tgid, processes, tables, until);
+            self.due.remove(&tgid);
+            match processes.code(tgid) {
+                Some(code) => self.load(tgid, code, tables, until),
+                None => self.drop_ended(tgid),
+            }
             if Instant::now() >= until {
                 return;
             }
-        }
-    }
-
-    /// Takes a process from the queue and loads it.
-    fn load_queued(
-        &mut self,
-        tgid: u32,
-        processes: &mut Processes,
-        tables: &mut dyn TableSource,
-        until: Instant,
-    ) {
-        self.due.remove(&tgid);
-        match processes.code(tgid) {
-            Some(code) => self.load(tgid, code, tables, until),
-            None => self.drop_ended(tgid),
         }
     }
 
@@ -434,7 +424,7 @@ impl<M: TableMemory> TableLoader<M> {
         let mut missing: Vec<(u64, FileId, FileHandle)> = Vec::new();
         for range in ranges {
             if let Some((id, file)) = file_of(range, tables)
-                && self.loaded.known(id).is_none()
+                && !self.loaded.is_known(id)
             {
                 missing.push((range.size(), id, file));
             }
@@ -444,7 +434,7 @@ impl<M: TableMemory> TableLoader<M> {
         for (_, id, file) in missing {
             let now = Instant::now();
             // Several ranges may be of one file.
-            if self.loaded.known(id).is_some() {
+            if self.loaded.is_known(id) {
                 continue;
             }
             if now >= until {
