@@ -473,7 +473,7 @@ struct jp_wait_control {
 /* Waiting time, for each CPU and parity. */
 struct jp_waited {
 	__u64 ns[JP_STATE_COUNT]; /* by state, measured at the ends of waits */
-	__u64 untimed;            /* waits that were not measured, because `thread_waits` was full */
+	__u64 untimed;            /* waits not measured: `thread_waits` was full, or their end was not seen */
 };
 
 /* Allocations, for each CPU, parity and event: all of them, with and without samples. Bytes, and how many calls. Those of

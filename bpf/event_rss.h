@@ -157,7 +157,7 @@ static __always_inline int change_rss(struct raw_args *ctx, const bool atomics)
 
 	if (!control || kind == MM_SWAPENTS || kind >= MM_COUNTS)
 		return 0;
-	/* The address space is being taken down, and nobody uses it any more. */
+	/* The kernel takes the address space down: no thread uses it any more. */
 	if (!BPF_CORE_READ(mm, mm_users.counter)) {
 		bpf_map_delete_elem(&residents, &key);
 		return 0;

@@ -38,7 +38,7 @@ apt_install() {
         die "apt-get could not install $*"
 }
 
-# Installs the packages of those needs ("command-or-file:package ...") that are not met.
+# Installs the packages of those needs ("command-or-file:package ...") whose command or file is missing.
 ensure() {
     local need probe missing=()
     for need in "$@"; do

@@ -1,4 +1,4 @@
-//! An error that decides the exit code. Every room may import this file.
+//! An error that decides the exit code.
 
 use std::fmt;
 

@@ -201,6 +201,11 @@ fn a_jvm_that_starts_later_is_sampled() {
 /// Without symbols the JVM chooses the samples, the agent passes them on, and their classes, methods, bytes and numbers of
 /// objects are right as far as chance allows. So they are in a second run, after one that has ended.
 #[test]
+fn jdk_11_without_symbols() {
+    in_container(11, |jdk| are_estimated(&jdk.stripped("sampled"), &[PARALLEL, G1]));
+}
+
+#[test]
 fn jdk_17_without_symbols() {
     on_host(17, |jdk| are_estimated(&jdk.stripped("sampled"), &[SERIAL, PARALLEL, G1, Z, SHENANDOAH]));
 }
@@ -222,7 +227,7 @@ fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
             let mut truth = Truth::default();
             let line = ["-p", &pid, "-e", "alloc,cpu", "--alloc-interval", "16KiB"];
             let profile = while_sampling(&[], &line, || truth = allocate(&mut target));
-            is_estimate(&profile, truth, &what);
+            is_estimate(&profile, truth, jdk.version, &what);
             let way = format!("allocations in JVM {pid} are sampled by SampledObjectAlloc and the agent");
             let warnings = profile.report["warnings"].as_array().unwrap();
             assert_eq!(warnings.len(), 1, "{what}: {warnings:?}");
@@ -233,14 +238,16 @@ fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
     }
 }
 
-/// By how many samples the result for so many bytes may differ: four standard deviations of chance, and one in a hundred.
-fn chance(bytes: u64) -> f64 {
+/// By how many samples the result for so many bytes may differ: four standard deviations of chance, and the error of the
+/// JVM's own choice. That of JDK 11 is large: after a sample it shortens the distance to the next one, but not always.
+fn chance(bytes: u64, jdk: u32) -> f64 {
     let samples = bytes as f64 / SHORT_INTERVAL as f64;
-    4.0 * samples.sqrt() + 0.01 * samples + SAMPLES
+    let part = if jdk == 11 { 0.3 } else { 0.01 };
+    4.0 * samples.sqrt() + part * samples + SAMPLES
 }
 
 #[track_caller]
-fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
+fn is_estimate(profile: &Profile, truth: Truth, jdk: u32, what: &str) {
     let Profile { folded, report, .. } = profile;
     for (at, (method, class)) in METHODS.into_iter().enumerate() {
         let (bytes, objects) = (truth.bytes[at], truth.objects[at]);
@@ -248,7 +255,7 @@ fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
         let right = bytes as f64 / SHORT_INTERVAL as f64;
         let found = within.total();
         let of = format!("{what}: {method} has {found} samples, not {right:.0}\n{}", folded.top(8));
-        assert!((found as f64 - right).abs() <= chance(bytes), "{of}");
+        assert!((found as f64 - right).abs() <= chance(bytes, jdk), "{of}");
         let leaf = format!("[new: {class}]");
         assert_eq!(within.count(|stack| stack.last() == Some(&leaf)), found, "{of}\n{}", within.top(8));
         let called = within.count(|stack| stack[stack.len() - 2].starts_with(method));
@@ -257,7 +264,7 @@ fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
         let row = classes.iter().find(|row| row["name"] == class).unwrap();
         let part = row["objects"].as_u64().unwrap() as f64 / objects as f64 - 1.0;
         assert!(
-            part.abs() <= chance(bytes) / right || (class == OF_STRINGS && part > 0.0),
+            part.abs() <= chance(bytes, jdk) / right || (class == OF_STRINGS && part > 0.0),
             "{what}: {row} instead of {objects} objects: {part:+.3}"
         );
     }
@@ -269,7 +276,8 @@ fn is_estimate(profile: &Profile, truth: Truth, what: &str) {
     assert_eq!((&allocated["profiled"], &allocated["profiled_calls"]), (&0.into(), &0.into()), "{allocated}");
     let all: u64 = truth.bytes.iter().sum();
     let estimated = allocated["estimated"].as_u64().unwrap() as f64 / all as f64;
-    assert!((1.0 - PART..1.0 + PART).contains(&estimated), "{what}: {allocated} of {all}");
+    let part = if jdk == 11 { 0.2 } else { PART };
+    assert!((1.0 - part..1.0 + part).contains(&estimated), "{what}: {allocated} of {all}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 /// A wrong value: the index of a byte that is read, size and kind of the value, its bytes.
 type Lie = [u8; 11];
 
-fn tell(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {
+fn plant(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {
     let length: u64 = used.iter().map(|range| range.end - range.start).sum();
     for [low, high, form, value @ ..] in lies {
         let mut place = u64::from(u16::from_le_bytes([*low, *high])) % length;
@@ -33,7 +33,7 @@ fn tell(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {
 fuzz_target!(|data: &[u8]| {
     let (bytes, used) = jvm();
     let (before, after) = data.as_chunks().0.split_at(data.len() / 11 / 2);
-    tell(&bytes, &used, before);
-    read(&bytes, |bytes| tell(bytes, &used, after));
+    plant(&bytes, &used, before);
+    read(&bytes, |bytes| plant(bytes, &used, after));
     let _ = PauseCounters::parse(data);
 });

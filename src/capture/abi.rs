@@ -126,7 +126,7 @@ pub struct IdleAddresses(pub [u64; 8]);
 pub struct Waited {
     /// Nanoseconds by state, in the order of [`ThreadState::ALL`].
     pub ns: [u64; ThreadState::ALL.len()],
-    /// Waits that were not measured, because there was no room for the thread.
+    /// Waits that were not measured, because there was no room for the thread, or their end was not seen.
     pub untimed: u64,
 }
 

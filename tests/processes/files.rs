@@ -21,7 +21,7 @@ fn a_deleted_or_replaced_library_is_read_as_it_was_mapped() {
     let library = dir.path().join("mapped.so");
     let one = fs::read(dir.path().join("one.so")).unwrap();
     for replace in [false, true] {
-        for heard in [false, true] {
+        for by_events in [false, true] {
             fs::copy(dir.path().join("one.so"), &library).unwrap();
             let mut table = TrackedProcesses::new();
             let mapper = Mapper::start(Command::new(dir.path().join("mapper")).arg(&library));
@@ -29,7 +29,7 @@ fn a_deleted_or_replaced_library_is_read_as_it_was_mapped() {
             if replace {
                 fs::copy(dir.path().join("two.so"), &library).unwrap();
             }
-            if heard {
+            if by_events {
                 table.apply_events();
             } else {
                 table.processes.scan(&ScanScope::Tgids(&[mapper.tgid]));
@@ -256,11 +256,11 @@ fn a_memfd_program_is_not_jit_code() {
     let mut memory = fs::File::from(memory);
     memory.write_all(&program).unwrap();
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
-    for heard in [false, true] {
+    for by_events in [false, true] {
         let mut table = TrackedProcesses::new();
         let executed = Mapper::start(&mut Command::new(&path));
         let generates = Mapper::start(Command::new(dir.path().join("mapper")).arg("memory"));
-        if heard {
+        if by_events {
             table.apply_events();
         } else {
             table.processes.scan(&ScanScope::Tgids(&[executed.tgid, generates.tgid]));

@@ -422,10 +422,10 @@ mod tests {
 
     #[test]
     fn lies_cost_frames_and_nothing_else() {
-        let lie = |tell: fn(&FakeMemory)| {
+        let lie = |plant: fn(&FakeMemory)| {
             let bytes = FakeMemory::made();
             let method = bytes.java(0, "m");
-            tell(&bytes);
+            plant(&bytes);
             ask(&mut code(&bytes), method, 0)
         };
         assert!(lie(|_| ()).is_ok());
@@ -440,8 +440,8 @@ mod tests {
             ("bytecodes beyond its end", |b| b.put(METHOD + 0x100 + 14, &[0xff, 0xff])),
             ("endless lines", |b| b.half(METHOD + 0x100 + 8, u32::MAX)),
         ];
-        for (what, tell) in lies {
-            assert_eq!(lie(tell), Err(VmMiss::BadMemory), "{what}");
+        for (what, plant) in lies {
+            assert_eq!(lie(plant), Err(VmMiss::BadMemory), "{what}");
         }
         let bytes = FakeMemory::made();
         bytes.word(METHOD + 0x400, u64::MAX);

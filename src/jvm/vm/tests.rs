@@ -252,11 +252,11 @@ fn an_exited_process_is_process_gone() {
 
 #[test]
 fn lies_cost_frames_and_nothing_else() {
-    let lie = |tell: fn(&FakeMemory)| {
+    let lie = |plant: fn(&FakeMemory)| {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "m");
         let start = bytes.method(0, 7, method, method);
-        tell(&bytes);
+        plant(&bytes);
         let mut code = code(&bytes);
         shown(&ask(&mut code, start + 0x20, true, 10))
     };

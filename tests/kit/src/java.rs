@@ -17,6 +17,8 @@ pub struct Jdk {
     /// The feature version: 8, 11, 17 …
     pub version: u32,
     place: Place,
+    /// In a container: a file in the place of `libjvm.so`.
+    library: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -33,7 +35,11 @@ impl Jdk {
         let output = Command::new("sh").args(["-c", "readlink -f \"$(command -v javac)\""]).output().unwrap();
         let javac = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
         let home = javac.parent().and_then(Path::parent).expect("javac is on PATH").to_owned();
-        Jdk { version: release(&home).expect("a JDK has a release file"), place: Place::Host(home) }
+        Jdk {
+            version: release(&home).expect("a JDK has a release file"),
+            place: Place::Host(home),
+            library: None,
+        }
     }
 
     /// A JDK of this version on the host, in the directory of Debian and other distributions.
@@ -44,7 +50,7 @@ impl Jdk {
         let home = homes
             .into_iter()
             .find(|home| release(home) == Some(version) && home.join("bin/java").exists())?;
-        Some(Jdk { version, place: Place::Host(home) })
+        Some(Jdk { version, place: Place::Host(home), library: None })
     }
 
     /// The JDK in the root file system of this name (the version, then any variant), if it was fetched.
@@ -55,21 +61,33 @@ impl Jdk {
         })?;
         let root = cache.join("jdk-roots").join(name);
         let version = name.split('-').next()?.parse().ok()?;
-        root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root) })
+        root.join("usr/bin").is_dir().then_some(Jdk { version, place: Place::Root(root), library: None })
     }
 
-    /// A copy of this JDK of the host whose `libjvm.so` has no symbols but the exported ones. Other files are links. `part`:
-    /// a name for the directory.
+    /// This JDK with a `libjvm.so` that has no symbols but the exported ones: on the host a copy whose other files are links,
+    /// in a container another file in its place. `part`: a name for the directory.
     pub fn stripped(&self, part: &str) -> Jdk {
-        let home = self.home().expect("on the host");
+        let home = match &self.place {
+            Place::Host(home) => home,
+            Place::Root(root) => {
+                let library = scratch(part).join(format!("libjvm-{}.so", self.version));
+                std::fs::copy(root.join(self.library_in_root()), &library).unwrap();
+                strip(&library);
+                return Jdk { library: Some(library), ..self.clone() };
+            }
+        };
         let copy = scratch(part).join(self.version.to_string());
         let _ = std::fs::remove_dir_all(&copy);
         // A JVM finds its files from the paths of these.
         let own = ["bin/java", "lib/libjli.so", "lib/server/libjvm.so"];
         link_files(home, &copy, &own);
-        let library = copy.join("lib/server/libjvm.so");
-        assert!(Command::new("strip").arg(&library).status().unwrap().success());
-        Jdk { version: self.version, place: Place::Host(copy) }
+        strip(&copy.join("lib/server/libjvm.so"));
+        Jdk { place: Place::Host(copy), ..self.clone() }
+    }
+
+    /// The path of `libjvm.so` of JDK 11 and later below the root directory, in Debian's package.
+    fn library_in_root(&self) -> String {
+        format!("usr/lib/jvm/java-{}-openjdk-amd64/lib/server/libjvm.so", self.version)
     }
 
     /// The JDK's home, if it is on the host.
@@ -92,6 +110,11 @@ impl Jdk {
     pub fn is_contained(&self) -> bool {
         matches!(self.place, Place::Root(_))
     }
+}
+
+/// Removes the symbols of a file that are not exported.
+fn strip(file: &Path) {
+    assert!(Command::new("strip").arg(file).status().unwrap().success());
 }
 
 /// Makes `to` a directory with links to all that is in `from`, except for these files, which are copied.
@@ -199,7 +222,10 @@ impl Program {
         match &jdk.place {
             Place::Host(home) => Target::start(&mut self.command(home)),
             Place::Root(root) => {
-                container::start(root, &self.contained_command(), &[(classes(), "/tmp/classes")])
+                let place = format!("/{}", jdk.library_in_root());
+                let library = jdk.library.as_deref().map(|file| (file, place.as_str()));
+                let binds: Vec<_> = [(classes(), "/tmp/classes")].into_iter().chain(library).collect();
+                container::start(root, &self.contained_command(), &binds)
             }
         }
     }

@@ -22,15 +22,17 @@ fn java(jdk: u32) -> anyhow::Result<String> {
 
 /// The program `Chains`, run with `-Xint`.
 pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
-    let mut command = leisurely(java(jdk)?);
-    command.args(["-Xint", "-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Chains"]);
-    Ok(command)
+    program(jdk, &["-Xint"], "Chains")
 }
 
 /// The program `Locks`.
 pub(super) fn locks(jdk: u32) -> anyhow::Result<Command> {
+    program(jdk, &[], "Locks")
+}
+
+fn program(jdk: u32, flags: &[&str], class: &str) -> anyhow::Result<Command> {
     let mut command = leisurely(java(jdk)?);
-    command.args(["-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), "Locks"]);
+    command.args(flags).args(["-Xmx256m", "-cp", &format!("{PAYLOAD}/classes"), class]);
     Ok(command)
 }
 

@@ -40,7 +40,7 @@ export function changeColour(change) {
 }
 
 /**
- * Black or white, whichever is easier to read on this colour.
+ * Black or white: the one with more contrast to this colour.
  * @param {string} colour `rgb(r,g,b)`
  * @returns {string}
  */

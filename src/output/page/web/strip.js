@@ -217,7 +217,7 @@ export class Strip {
       this.cursor = column;
       this.choose(this.dragging, column, event.shiftKey ? "base" : this.which);
     }
-    this.tell(column, Math.floor(event.offsetY / ROW));
+    this.describeColumn(column, Math.floor(event.offsetY / ROW));
   }
 
   /**
@@ -233,7 +233,7 @@ export class Strip {
    * @param {number} column
    * @param {number} row
    */
-  tell(column, row) {
+  describeColumn(column, row) {
     const { names, cells } = this.heat;
     const parts = names.map((name, at) => `${name} ${grouped(cells[at][column])}`);
     if (this.marked !== null) parts.push(this.marked.describe(column));
@@ -257,7 +257,7 @@ export class Strip {
       } else {
         this.anchor = null;
       }
-      this.tell(this.cursor, -1);
+      this.describeColumn(this.cursor, -1);
     } else if (event.key === "Enter" || event.key === " ") {
       this.choose(this.cursor, this.cursor, this.which);
     } else if (event.key === "Escape") {
