@@ -29,8 +29,8 @@ struct {
 	__type(value, struct jp_allocated);
 } allocated SEC(".maps");
 
-/* More than any object or buffer has. A process that claims more cannot make the sums overflow. */
-#define JP_MAX_ALLOCATION (1ULL << 40)
+/* Where the timeline of a CPU begins again. */
+#define JP_TIMELINE_END (1ULL << 62)
 
 /*
  * How many samples the next `bytes` have. Another allocation may come in between on the same CPU. Both may then begin
@@ -42,7 +42,7 @@ static __always_inline __u64 samples_of(__u32 event, __u64 bytes, __u64 interval
 
 	if (!place)
 		return 0;
-	from = *(volatile __u64 *)place;
+	from = *(volatile __u64 *)place & (JP_TIMELINE_END - 1);
 	add(place, bytes);
 	return marks(mix(config.seed + event, bpf_get_smp_processor_id()), from, from + bytes, interval);
 }
@@ -104,8 +104,8 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 	interval = control ? *(volatile __u64 *)&control->period : 0;
 	if (!interval || !wanted_on(&config, bpf_get_smp_processor_id()))
 		return 0;
-	if (bytes > JP_MAX_ALLOCATION)
-		bytes = JP_MAX_ALLOCATION;
+	if (bytes > config.max_allocation)
+		bytes = config.max_allocation;
 	samples = samples_of(event, bytes, interval);
 	is_wanted = wanted(&config, task, id >> 32, (__u32)id);
 	if (!find_counters(&t, event, samples))

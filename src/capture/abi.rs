@@ -216,11 +216,11 @@ impl Counters {
     /// Adds the counters of another CPU or window.
     pub fn add(&mut self, other: &Counters) {
         let Counters { ticks, filtered, idle, lost } = other;
-        self.ticks += ticks;
-        self.filtered += filtered;
-        self.idle += idle;
+        self.ticks = self.ticks.saturating_add(*ticks);
+        self.filtered = self.filtered.saturating_add(*filtered);
+        self.idle = self.idle.saturating_add(*idle);
         for (sum, n) in self.lost.iter_mut().zip(lost) {
-            *sum += n;
+            *sum = sum.saturating_add(*n);
         }
     }
 }
@@ -240,11 +240,11 @@ impl Allocated {
     /// Adds the allocations of another CPU or window.
     pub fn add(&mut self, other: &Allocated) {
         let Allocated { wanted, filtered, wanted_calls, filtered_calls, estimated } = other;
-        self.wanted += wanted;
-        self.filtered += filtered;
-        self.wanted_calls += wanted_calls;
-        self.filtered_calls += filtered_calls;
-        self.estimated += estimated;
+        self.wanted = self.wanted.saturating_add(*wanted);
+        self.filtered = self.filtered.saturating_add(*filtered);
+        self.wanted_calls = self.wanted_calls.saturating_add(*wanted_calls);
+        self.filtered_calls = self.filtered_calls.saturating_add(*filtered_calls);
+        self.estimated = self.estimated.saturating_add(*estimated);
     }
 }
 

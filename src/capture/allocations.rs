@@ -1,6 +1,7 @@
 //! The sources of allocations: BPF programs at the functions that HotSpot calls for new TLABs and large objects, and at the
 //! functions of native allocators. They are attached to each file or process as it is found, also while sampling goes on.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -14,6 +15,7 @@ use super::online::SampledCpus;
 use super::perf_event;
 use super::source::{EventSource, ExpectedSamples, Stopped};
 use super::stats;
+use crate::process::procfs;
 use crate::sample::Event;
 
 /// The kernel's kind of perf events for uprobes.
@@ -115,11 +117,20 @@ impl AllocationProbes {
     }
 }
 
+/// No allocation has more bytes than this, whatever a process claims.
+pub(super) fn max_allocation() -> u64 {
+    // `/proc/meminfo` of a container can have less than the host.
+    const MIN: u64 = 64 << 30;
+    procfs::host_memory().unwrap_or_default().max(MIN)
+}
+
 /// The programs of allocations, which sample all of one interval.
 pub struct AllocationSource {
     probes: AllocationProbes,
     control: ControlMap,
     interval: u64,
+    /// Allocations at which the kernel had skipped the programs when sampling began: the programs are attached earlier.
+    past: Cell<u64>,
     cpus: SampledCpus,
 }
 
@@ -132,7 +143,13 @@ impl AllocationSource {
     ) -> anyhow::Result<AllocationSource> {
         ensure!((1..=MAX_INTERVAL).contains(&interval), "a sample for each {interval} bytes");
         let cpus = SampledCpus::open(chosen)?;
-        Ok(AllocationSource { probes, control, interval, cpus })
+        Ok(AllocationSource { probes, control, interval, past: Cell::new(0), cpus })
+    }
+
+    fn skipped(&self) -> anyhow::Result<u64> {
+        let programs = self.probes.programs.iter();
+        let skipped = programs.map(|one| stats::skipped(one.program.as_fd()));
+        skipped.sum::<io::Result<u64>>().context("statistics of the BPF program")
     }
 
     fn publish(&self, period: u64) -> anyhow::Result<()> {
@@ -150,6 +167,7 @@ impl EventSource for AllocationSource {
     }
 
     fn start(&self) -> anyhow::Result<()> {
+        self.past.set(self.skipped()?);
         self.publish(self.interval)
     }
 
@@ -174,10 +192,7 @@ impl EventSource for AllocationSource {
 
     /// An allocation at which the kernel skipped the program counts as one missed sample: its bytes are not known.
     fn elapsed(&self) -> anyhow::Result<ExpectedSamples> {
-        let mut missed = 0;
-        for one in self.probes.programs.iter() {
-            missed += stats::skipped(one.program.as_fd()).context("statistics of the BPF program")?;
-        }
+        let missed = self.skipped()?.saturating_sub(self.past.get());
         Ok(ExpectedSamples { periods: 0, missed })
     }
 }

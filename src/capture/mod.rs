@@ -5,6 +5,7 @@
 
 pub mod abi;
 mod allocations;
+mod arrivals;
 mod batch;
 mod cgroups;
 mod contexts;

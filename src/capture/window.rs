@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
 use super::abi::{self, Allocated, ArrivedStack, Counters, Waited};
+use super::arrivals::Arrivals;
 use super::filter::Filter;
 use super::numbers::EventNumbers;
 use super::perf_source::PerfEventSource;
@@ -55,7 +56,7 @@ pub struct WindowCounts {
 }
 
 /// New stacks from the ring, by the parity of their window.
-type Arrivals = Rc<RefCell<[Vec<Stack>; 2]>>;
+type ArrivalsByParity = Rc<RefCell<[Arrivals; 2]>>;
 
 /// A running capture. It belongs to one thread.
 pub struct Capture {
@@ -64,7 +65,7 @@ pub struct Capture {
     ring: RingBuffer<'static>,
     /// Readable when the program woke us: the ring is half full, or a stack has code that is not loaded.
     woken: OwnedFd,
-    arrivals: Arrivals,
+    arrivals: ArrivalsByParity,
     /// Whether a program may be running.
     running: bool,
     /// Keeps the kernel's run time statistics enabled; `None` if the kernel or a missing capability does not allow
@@ -114,13 +115,13 @@ impl Capture {
             })
         };
         let sources = options.events.iter().map(source).collect::<anyhow::Result<_>>()?;
-        let arrivals = Arrivals::default();
+        let arrivals = ArrivalsByParity::default();
         let sink = Rc::clone(&arrivals);
         let numbers = program.numbers().clone();
         let mut builder = RingBufferBuilder::new();
         builder.add(program.ring(), move |bytes| {
             if let Some(ArrivedStack { stack, parity }) = abi::parse_record(bytes, &numbers) {
-                sink.borrow_mut()[(parity & 1) as usize].push(stack);
+                sink.borrow_mut()[(parity & 1) as usize].add(stack);
             }
             0
         })?;
@@ -197,7 +198,7 @@ impl Capture {
             self.program.wait_for_runs()?;
         }
         self.ring.consume().context("reading the ring of stacks")?;
-        let arrived = std::mem::take(&mut self.arrivals.borrow_mut()[old as usize]);
+        let arrived = self.arrivals.borrow_mut()[old as usize].take();
         let counts = self.program.take_counts(old)?;
         let counters = self.program.events().iter().map(|event| {
             let counters = self.program.take_counters(old, *event)?;

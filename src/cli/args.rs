@@ -27,9 +27,9 @@ Examples:
     sudo jbpf-prof -d 30 --container 3f2a9c
     sudo jbpf-prof -d 30 --namespace prod
   Profile a command from its first instruction:
-    sudo jbpf-prof -o build.svg -- make -j8
-  Find what the threads of a process wait for, with their CPU time:
-    sudo jbpf-prof -d 30 -p 4711 -e wall -o wall.svg
+    sudo jbpf-prof -o build.svg -- sudo -u \"$USER\" make -j8
+  Find what the threads of a process wait for:
+    sudo jbpf-prof -d 30 -p 4711 -e wait -o waits.svg
   Watch a process in the browser while it runs:
     sudo jbpf-prof -p 4711 --serve 127.0.0.1:0
   Watch on the terminal which functions run now:

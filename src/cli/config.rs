@@ -35,7 +35,8 @@ const DEFAULT_RATE: u64 = 99;
 const MAX_RATE: u64 = 100_000;
 /// JVMs that are attached to at the same time. Attaching costs a JVM some hundred milliseconds of one CPU.
 const ATTACH_AT_ONCE: usize = 4;
-const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Windows of the same time a week ago must still be stored.
+const MAX_DURATION: Duration = Duration::from_secs(8 * 24 * 3600);
 
 /// The arguments of a recording, validated.
 #[derive(Clone, Debug)]
@@ -106,7 +107,7 @@ impl RecordConfig {
             picture_options,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
-            waits: sampled_waits(&record.waits, &events)?,
+            waits: sampled_waits(&record.waits, &events, record.sampled.wakers)?,
             trace: record.trace,
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
@@ -179,10 +180,13 @@ pub(super) fn waits(choice: &WaitChoice) -> Result<WaitFilter, Failure> {
     Ok(filter)
 }
 
-/// The states and reasons that the user chose. Only the event wait has threads that do not run.
-fn sampled_waits(choice: &WaitChoice, events: &[Event]) -> Result<WaitFilter, Failure> {
+/// The states and reasons that the user chose. Only the event wait has threads that do not run, and wakers.
+fn sampled_waits(choice: &WaitChoice, events: &[Event], wakers: bool) -> Result<WaitFilter, Failure> {
     let filter = waits(choice)?;
     let (runs, waits) = (events.iter().any(|event| *event != Event::Wait), events.contains(&Event::Wait));
+    if wakers && !waits {
+        return Err(Failure::usage("--wakers applies to waiting time; add -e wait or -e wall"));
+    }
     if filter.has_reasons() && !waits {
         return Err(Failure::usage("--reason applies to waiting time; add -e wait or -e wall"));
     }
@@ -300,7 +304,10 @@ fn rate(sampled: &SampledArgs, events: &[Event], warnings: &mut Vec<String>) -> 
         rate = most;
     }
     if rate.is_multiple_of(50) {
-        warnings.push(format!("--frequency {rate} may run in step with timers; {} does not", rate - 1));
+        warnings.push(format!(
+            "--frequency {rate} may run in step with timers, and then the shares are wrong; use {}",
+            rate - 1
+        ));
     }
     Ok(Rate { requested_hz: requested as f64, period_ns: 1_000_000_000 / rate })
 }
@@ -425,7 +432,8 @@ pub(super) fn picture_options(picture: &Picture) -> Result<PictureOptions, Failu
 
 /// Reads `30`, `30s`, `1.5s`, `500ms`, `5m`, `1h`.
 pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
-    let bad = || Failure::usage(format!("{flag} {text}: expected a time, such as 30, 30s, 5m or 1h"));
+    let bad =
+        || Failure::usage(format!("{flag} {text}: expected a time in ms, s, m or h, such as 30s, 5m or 1h"));
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let (number, unit) = units
         .iter()
@@ -434,7 +442,7 @@ pub(super) fn duration(flag: &str, text: &str) -> Result<Duration, Failure> {
     let seconds = number.parse::<f64>().map_err(|_| bad())? * unit;
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if time.is_zero() || time > MAX_DURATION => {
-            Err(Failure::usage(format!("{flag} {text}: use more than 0 and at most 7 days")))
+            Err(Failure::usage(format!("{flag} {text}: use more than 0 and at most 8 days (192h)")))
         }
         Ok(time) => Ok(time),
         Err(_) => Err(bad()),

@@ -74,6 +74,10 @@ pub fn report(
     line("effective user id", &facts.euid.to_string());
     let held = capability::USED.iter().filter(|c| facts.capabilities.have(**c)).map(|c| c.name);
     line("capabilities", &held.collect::<Vec<_>>().join(" "));
+    let missing: Vec<_> = facts.capabilities.missing().map(|c| c.name).collect();
+    if !missing.is_empty() {
+        line("missing capabilities", &missing.join(" "));
+    }
     line(
         "pid namespace",
         match facts.init_pid_namespace {
@@ -126,7 +130,10 @@ pub fn examine(jvms: &[String]) -> (String, Exit) {
     let (facts, trial) = (HostFacts::gather(), trial());
     let mut refusals = host::judge(&facts, false);
     let found = trial.as_ref().err().and_then(|error| explanation::reason(error, &refusals));
-    refusals.extend(found.filter(|found| !refusals.contains(found)));
+    // A missing right explains why the trial failed.
+    if !refusals.iter().any(HostRefusal::is_fatal) {
+        refusals.extend(found.filter(|found| !refusals.contains(found)));
+    }
     report(&facts, &refusals, &trial, jvms)
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use crate::host::capability::Capabilities;
 use crate::jvm::{self, JvmRow, NamesFrom};
 
 const HEADINGS: [&str; 8] =
@@ -31,11 +32,17 @@ pub fn line(row: &JvmRow) -> String {
     )
 }
 
-/// The table, or a sentence if no JVM runs.
+/// The table, or a sentence if there is no JVM. An ordinary user sees only its own.
 #[must_use]
 pub fn table(rows: &[JvmRow]) -> String {
     if rows.is_empty() {
-        return "no JVM runs on this host\n".to_owned();
+        let sees_all = Capabilities::own().missing().all(|missing| missing.name != "SYS_PTRACE");
+        let none = if sees_all {
+            "no JVM runs on this host"
+        } else {
+            "no JVM of this user runs; with sudo all are listed"
+        };
+        return format!("{none}\n");
     }
     layout(rows.iter().map(|row| cells(row, &user_name)))
 }

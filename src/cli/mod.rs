@@ -249,6 +249,7 @@ mod tests {
             ),
             ("-e wall --reason monitr -o -".to_owned(), Exit::Usage, "did you mean monitor?"),
             ("--reason monitor -o -".to_owned(), Exit::Usage, "--reason applies to waiting time"),
+            ("--wakers -o -".to_owned(), Exit::Usage, "--wakers applies to waiting time"),
             (
                 "--state sleeping -o -".to_owned(),
                 Exit::Usage,
@@ -331,7 +332,7 @@ mod tests {
     fn rates_that_run_in_step_are_a_warning() {
         let hundred = config("-F 100 -o -");
         assert_eq!(hundred.settings.events, [EventPeriod { event: Event::Cpu, period: 10_000_000 }]);
-        assert!(hundred.warnings.iter().any(|w| w.contains("99 does not")), "{:?}", hundred.warnings);
+        assert!(hundred.warnings.iter().any(|w| w.contains("use 99")), "{:?}", hundred.warnings);
         let absurd = config("-F 4000000000 -o -");
         assert!(absurd.settings.events[0].period >= 10_000 && !absurd.warnings.is_empty());
     }

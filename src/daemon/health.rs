@@ -19,7 +19,11 @@ const MAX_ANSWER: u64 = 4096;
 /// No daemon listens there, or the daemon reports a problem.
 pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
     let path = if ready { "/readyz" } else { "/healthz" };
-    let said = || format!("no answer from a daemon at {address}");
+    let said = || {
+        format!(
+            "no answer from a daemon at {address}; does one run, and is this its address ('api' in its settings)?"
+        )
+    };
     let answer = match address {
         Address::Tcp(at) => {
             let stream = TcpStream::connect_timeout(&reachable(*at), DEADLINE).with_context(said)?;

@@ -34,12 +34,17 @@ pub const USED: [Capability; 9] = [
         false,
         "libraries and perf maps that only their users may read have no names",
     ),
-    capability("SYSLOG", 34, false, "kernel frames are one `[kernel]`: /proc/kallsyms hides its addresses"),
+    capability("SYSLOG", 34, false, "all functions of the kernel are one frame `[kernel]`"),
     capability("CHECKPOINT_RESTORE", 40, false, "deleted or replaced libraries have no names")
         .within(SYS_ADMIN),
     capability("SETUID", 7, false, "the agent cannot be attached to JVMs of other users"),
     capability("SETGID", 6, false, "the agent cannot be attached to JVMs of other users"),
-    capability("SYS_ADMIN", SYS_ADMIN, false, "the report cannot say what the BPF program costs"),
+    capability(
+        "SYS_ADMIN",
+        SYS_ADMIN,
+        false,
+        "the report does not have the cost of the BPF program, and nothing else is lost",
+    ),
 ];
 
 const fn capability(name: &'static str, bit: u32, vital: bool, serves: &'static str) -> Capability {

@@ -16,6 +16,7 @@ use super::memory::Memory;
 use super::target::{AttachTarget, reopen};
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
+use crate::process::is_served;
 
 /// The agent's function that is called for each sampled object.
 pub const ALLOCATED: &str = "jvm_symbols_agent_allocated";
@@ -78,7 +79,8 @@ pub(super) fn class_in_mirror<M: Memory>(memory: &M, base: u64) -> Option<u32> {
 
 /// The file that the JVM has mapped for the agent, which was loaded from `path`, a path in the JVM's own root. The kernel
 /// writes a breakpoint into all processes that map the file. So the file must be a copy of the agent: a JVM can map any
-/// other file, such as a library that all processes use, under this name.
+/// other file, such as a library that all processes use, under this name. The kernel reads the file while no process of the
+/// host can fork, so no program may serve the file.
 pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
     let name = Path::new(OsStr::from_bytes(path)).file_name()?;
     let is_named = |of: &Path| {
@@ -90,7 +92,8 @@ pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
     let place = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat(target.task().ok()?, place, flags, Mode::empty()).ok()?;
-    if FileType::from_raw_mode(fstat(&found).ok()?.st_mode) != FileType::RegularFile {
+    let is_regular = FileType::from_raw_mode(fstat(&found).ok()?.st_mode) == FileType::RegularFile;
+    if !is_regular || is_served(found.as_fd()) {
         return None;
     }
     let file = File::from(reopen(found.as_fd(), OFlags::RDONLY).ok()?);

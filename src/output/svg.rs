@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format {
     needs: FormatRequirements::NONE,
     several: false,
     write: |views, picture_options, out| views.iter().try_for_each(|view| write(view, picture_options, out)),
-    read: FormatReader::Never("a flame graph is a picture; convert reads folded stacks and pprof"),
+    read: FormatReader::Never("a flame graph is a picture; read its .html, .pb.gz or .folded file instead"),
 };
 
 /// The only frame of a picture without samples.

@@ -3,16 +3,34 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::fstat;
+use rustix::fs::{fstat, fstatfs};
 
-/// What distinguishes a file from others without its device. Containers of one image see one file through mounts
-/// (overlayfs) with a device each. The kernel places a uprobe in the file below these, and would run a program once for
-/// each probe. A file below has the same inode number and times in all its mounts.
+use super::ioctl::inode_generation;
+use super::served_file::OVERLAY;
+
+/// What distinguishes a file from others. The kernel places a uprobe in an inode, and would run a program once for each
+/// probe.
+///
+/// Containers of one image see one file through mounts (overlayfs) with a device each, and the probe is placed in the file
+/// below. That file has the same inode number, size and times in all its mounts. Elsewhere the device counts, since a
+/// snapshot of a file system has the same numbers and times. There a generation replaces the times, because a change of
+/// owner or mode changes these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InodeTraits {
     inode: u64,
+    /// `None` on overlayfs.
+    device: Option<u64>,
+    /// `None` on overlayfs, and if the file system has no generations.
+    generation: Option<u32>,
+    /// Only without a generation.
+    content: Option<ContentTraits>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ContentTraits {
     size: i64,
-    changed: (i64, u64),
+    changed_s: i64,
+    changed_ns: u64,
 }
 
 impl InodeTraits {
@@ -21,8 +39,51 @@ impl InodeTraits {
     /// # Errors
     /// The kernel's error.
     pub fn of(file: impl AsFd) -> io::Result<InodeTraits> {
+        let file = file.as_fd();
         let stat = fstat(file)?;
-        let changed = (stat.st_ctime, stat.st_ctime_nsec);
-        Ok(InodeTraits { inode: stat.st_ino, size: stat.st_size, changed })
+        let is_overlay = u64::try_from(fstatfs(file)?.f_type) == Ok(OVERLAY);
+        let generation = if is_overlay { None } else { inode_generation(file) };
+        Ok(InodeTraits {
+            inode: stat.st_ino,
+            device: (!is_overlay).then_some(stat.st_dev),
+            generation,
+            content: generation.is_none().then_some(ContentTraits {
+                size: stat.st_size,
+                changed_s: stat.st_ctime,
+                changed_ns: stat.st_ctime_nsec,
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn another_mode_or_name_is_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        let traits = |name| InodeTraits::of(File::open(path(name)).unwrap()).unwrap();
+        fs::write(path("one"), "library").unwrap();
+        fs::write(path("other"), "library").unwrap();
+        let before = traits("one");
+        assert!(before == traits("one") && before != traits("other"));
+        if before.generation.is_none() {
+            eprintln!("SKIP: the change of a mode: this file system has no generations");
+            return;
+        }
+        fs::set_permissions(path("one"), Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(path("one"), path("link")).unwrap();
+        assert!(before == traits("one") && before == traits("link"));
+    }
+
+    #[test]
+    fn a_snapshot_has_the_same_numbers_on_another_device() {
+        let file = InodeTraits { inode: 7, device: Some(1792), generation: Some(3), content: None };
+        assert_ne!(file, InodeTraits { device: Some(1793), ..file });
     }
 }

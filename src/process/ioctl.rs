@@ -27,6 +27,28 @@ pub(super) fn inode_generation(file: BorrowedFd<'_>) -> Option<u32> {
     version.first_chunk().map(|int| u32::from_ne_bytes(*int))
 }
 
+/// `FS_IOC_FIEMAP` of `include/uapi/linux/fs.h`.
+const FIEMAP: Opcode = opcode::read_write::<FiemapHead>(b'f', 11);
+
+/// `struct fiemap` of `include/uapi/linux/fiemap.h`, without extents.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct FiemapHead {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+}
+
+/// Whether a file lies in extents of a block device. FUSE, network file systems and tmpfs do not say so.
+pub(super) fn has_extents(file: BorrowedFd<'_>) -> bool {
+    let mut head = FiemapHead { length: 1, ..FiemapHead::default() };
+    // SAFETY: with room for no extents the request writes at most the struct, and any bytes are valid in it.
+    unsafe { ioctl(file, Updater::<FIEMAP, _>::new(&mut head)) }.is_ok()
+}
+
 /// `struct procmap_query` of `include/uapi/linux/fs.h`.
 #[repr(C)]
 #[derive(Debug, Default)]

@@ -25,6 +25,10 @@ const MAX_LINE: u64 = 20 << 10;
 const BUFFER: usize = 16 << 10;
 /// Mappings of a file that are searched for its beginning: a tool may have changed the protection of parts.
 const MAX_PARTS: usize = 64;
+/// The largest gap between two mappings of a file, bytes: the alignment of segments on some machines (`max-page-size`).
+const MAX_GAP: u64 = 1 << 16;
+/// The least size of a page, bytes.
+const MIN_PAGE: usize = 4096;
 
 /// A line of `/proc/PID/maps`, or the kernel's answer to `PROCMAP_QUERY`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +99,12 @@ impl Maps {
                     if offset == 0 {
                         return Some(start);
                     }
-                    let below =
-                        ioctl::mapping(file.as_fd(), start.checked_sub(1)?, MappingQuery::Covering).ok()?;
+                    // A linker may leave a gap between two segments.
+                    let mut places = (0..=MAX_GAP).step_by(MIN_PAGE);
+                    let below = places.find_map(|gap| {
+                        let place = start.checked_sub(1 + gap)?;
+                        ioctl::mapping(file.as_fd(), place, MappingQuery::Covering).ok()
+                    })?;
                     if below.inode != of.inode {
                         return None;
                     }

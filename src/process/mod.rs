@@ -60,6 +60,7 @@ pub use options::ProcessOptions;
 pub use patience::{CallTimedOut, TimedCalls};
 pub use reading::running_thread;
 pub use root::{FileOwner, OpenRefusal, ProcessRoot};
+pub use served_file::is_served;
 pub use table::{ProcessInfo, ProcessTableCounts, Processes, ScanScope};
 pub use unlocated::Unlocated;
 

@@ -2,10 +2,10 @@
 //! field.
 
 use std::io::Read as _;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 
 /// Longest file that is read, bytes. The longest that the kernel makes are `mountinfo`, of 100,000 mounts
@@ -74,6 +74,17 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         end_code: decimal(field(27)?)?,
         start_stack: decimal(field(28)?)?,
     })
+}
+
+/// The memory of the host and its swap, bytes (`/proc/meminfo`, proc_meminfo(5)).
+#[must_use]
+pub fn host_memory() -> Option<u64> {
+    let text = read("/proc/meminfo").ok()?;
+    let kib = |name: &[u8]| {
+        let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))?;
+        decimal(line.trim_ascii().strip_suffix(b" kB")?)
+    };
+    Some((kib(b"MemTotal:")? + kib(b"SwapTotal:")?) * 1024)
 }
 
 /// Reads `/proc/PID/stat`; `None` if the process has ended and was waited for.
@@ -173,6 +184,12 @@ pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>,
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes).map_err(|e| super::errno_of(&e))?;
     Ok(bytes)
+}
+
+/// Opens the file of an `O_PATH` descriptor for reading.
+pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
 }
 
 /// Reads a whole file of `/proc` by its path.

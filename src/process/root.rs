@@ -6,13 +6,13 @@
 //! open of the very same inode through `/proc/self/fd`.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat, openat2,
-    statat, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, openat, openat2, statat,
+    statx,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -216,6 +216,5 @@ pub(super) fn open_regular(
 
 /// Opens the regular file of an `O_PATH` descriptor for reading.
 pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, OpenRefusal> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    Ok(open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())?)
+    Ok(procfs::reopen(found)?)
 }

@@ -1,38 +1,69 @@
 //! Recognizes files on file systems that a program serves (FUSE). A reader of such a file waits for that program, which
 //! may never answer. So an opener copies such files if they are mapped (`served.rs`), and refuses them otherwise.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 
+use super::ioctl::has_extents;
 use super::procfs;
 
 /// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
 const FUSE: u64 = 0x6573_5546;
+/// `OVERLAYFS_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
+pub(super) const OVERLAY: u64 = 0x794c_7630;
 
-/// Whether a program serves the file system of a file, open or `O_PATH`.
+/// Whether a program serves the file system of a file, open or `O_PATH`, or may serve one below it.
 ///
-/// `fstatfs` asks the serving program. The program may fail, which counts as served, or never answer. So call this only
-/// in an opener. The kernel's own file systems always answer.
-pub(super) fn is_served(file: BorrowedFd<'_>) -> bool {
-    fstatfs(file).map_or(true, |fs| u64::try_from(fs.f_type) == Ok(FUSE)) && !is_of_hypervisor(file)
+/// This asks the serving program. The program may fail, which counts as served, or never answer. So call this only in an
+/// opener or a helper. The kernel's own file systems always answer.
+pub fn is_served(file: BorrowedFd<'_>) -> bool {
+    match fstatfs(file).map(|fs| u64::try_from(fs.f_type)) {
+        Ok(Ok(FUSE)) => !is_of_hypervisor(file),
+        Ok(Ok(OVERLAY)) => may_be_above_served(file),
+        Ok(_) => false,
+        Err(_) => true,
+    }
+}
+
+/// Whether the file of an overlay may be one of a served file system below: a user namespace can mount an overlay above its
+/// own FUSE. A file with extents lies on a block device, since FUSE has no extents (`ovl_fiemap` asks the file below).
+/// Overlays of the host's own mounts are root's.
+fn may_be_above_served(file: BorrowedFd<'_>) -> bool {
+    let mounts = procfs::read("/proc/1/mountinfo").unwrap_or_default();
+    let number = procfs::read(&format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok();
+    let number = number.as_deref().and_then(mount_number);
+    let is_of_host = device(file).is_some_and(|device| has_mount(&mounts, "overlay", 2, &device))
+        || number.is_some_and(|number| has_mount(&mounts, "overlay", 0, number));
+    !is_of_host && !procfs::reopen(file).is_ok_and(|open| has_extents(open.as_fd()))
+}
+
+/// The number of the mount in `/proc/PID/fdinfo/FD`.
+fn mount_number(info: &[u8]) -> Option<&str> {
+    let line = info.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
+    std::str::from_utf8(line).ok().map(str::trim)
+}
+
+/// A file's device, `MAJOR:MINOR`.
+fn device(file: BorrowedFd<'_>) -> Option<String> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(file, "", flags, StatxFlags::empty()).ok()?;
+    Some(format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// Whether the hypervisor serves the file system, as for the root of virtual machines. Only the host's root can mount
 /// that.
 fn is_of_hypervisor(file: BorrowedFd<'_>) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let Ok(stat) = statx(file, "", flags, StatxFlags::empty()) else { return false };
     let mounts = procfs::read("/proc/self/mountinfo").unwrap_or_default();
-    has_virtiofs(&mounts, &format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor))
+    device(file).is_some_and(|device| has_mount(&mounts, "virtiofs", 2, &device))
 }
 
-/// Whether a device is a virtiofs in `/proc/PID/mountinfo` (proc(5)).
-fn has_virtiofs(mounts: &[u8], device: &str) -> bool {
+/// Whether `/proc/PID/mountinfo` (proc(5)) has a mount of this type with this value in a field: 0 its number, 2 its device.
+fn has_mount(mounts: &[u8], kind: &str, field: usize, value: &str) -> bool {
     mounts.split(|&b| b == b'\n').any(|line| {
         let mut fields = line.split(|&b| b == b' ');
-        fields.nth(2) == Some(device.as_bytes())
-            && fields.skip_while(|field| *field != b"-").nth(1) == Some(b"virtiofs")
+        fields.nth(field) == Some(value.as_bytes())
+            && fields.skip_while(|field| *field != b"-").nth(1) == Some(kind.as_bytes())
     })
 }
 
@@ -41,10 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn virtiofs_is_recognized_by_its_mount_type() {
+    fn mounts_are_recognized_by_their_type() {
         let mounts = b"22 1 0:25 / / rw,relatime shared:1 - virtiofs root rw\n\
-            23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n";
-        assert!(has_virtiofs(mounts, "0:25"));
-        assert!(!has_virtiofs(mounts, "0:26") && !has_virtiofs(mounts, "0:2") && !has_virtiofs(b"", "0:25"));
+            23 22 0:26 / /mnt/- rw shared:2 master:1 - fuse.sshfs virtiofs rw\nodd\n\
+            24 22 0:27 / /merged rw - overlay overlay rw,lowerdir=/fuse\n";
+        let is_virtiofs = |device| has_mount(mounts, "virtiofs", 2, device);
+        assert!(is_virtiofs("0:25") && !is_virtiofs("0:26") && !is_virtiofs("0:2"));
+        assert!(has_mount(mounts, "overlay", 0, "24") && !has_mount(mounts, "overlay", 0, "22"));
+        assert!(has_mount(mounts, "overlay", 2, "0:27") && !has_mount(b"", "overlay", 2, "0:27"));
+        assert_eq!(mount_number(b"pos:\t0\nflags:\t02\nmnt_id:\t24\nino:\t7\n"), Some("24"));
     }
 }

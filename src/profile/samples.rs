@@ -42,9 +42,11 @@ impl Weight {
 }
 
 impl std::ops::AddAssign for Weight {
+    /// Saturates at 63 bits: a process can claim any number of allocated bytes.
     fn add_assign(&mut self, other: Weight) {
-        self.count += other.count;
-        self.value += other.value;
+        let sum = |a: u64, b: u64| a.saturating_add(b).min(i64::MAX.unsigned_abs());
+        self.count = sum(self.count, other.count);
+        self.value = sum(self.value, other.value);
         self.objects += other.objects;
     }
 }
@@ -419,9 +421,19 @@ pub(super) fn leaves(samples: &[Sample]) -> Vec<NodeSamples> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frame, NodeId, Profile};
+    use super::{Frame, NodeId, Profile, Weight};
     use crate::profile::Kind;
+    use crate::sample::Estimate;
     use std::sync::Arc;
+
+    #[test]
+    fn a_claim_of_any_number_of_bytes_fits_into_the_formats() {
+        let claim = Weight { count: 1 << 62, value: u64::MAX, objects: Estimate::default() };
+        let mut sum = claim;
+        sum += claim;
+        sum += claim;
+        assert_eq!((sum.count, sum.value), (i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs()));
+    }
 
     #[test]
     fn a_stack_is_where_it_is_whatever_came_before_it() {

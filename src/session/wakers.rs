@@ -1,6 +1,6 @@
 //! The stacks that ended waits (`--wakers`), as frames above the waits' own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::profile::kind::waker::{INTERRUPT, SEPARATOR, UNKNOWN};
@@ -10,8 +10,9 @@ use crate::waits::reason::TRACEPOINT_CALLERS;
 
 /// Windows for which a stack is kept: a thread may get its CPU, or its stack its names, long after it was woken.
 const KEPT_WINDOWS: u64 = 8;
-/// The most stacks that are kept. Waits that were ended by others say so.
+/// The most stacks that are kept, and their frames. Waits that were ended by others say so.
 const MAX_KEPT: usize = 1 << 16;
+const MAX_FRAMES: usize = 4 << 20;
 
 /// Prefixes of the functions through which an interrupt enters the kernel (Linux 5.10 to 6.18). The code below them was
 /// only interrupted.
@@ -44,20 +45,43 @@ struct Waker {
 #[derive(Default)]
 pub(super) struct Wakers {
     by_id: HashMap<WakerId, Waker>,
+    /// Frames of all these stacks.
+    frames: usize,
+    /// The frames of these stacks, each once.
+    shown: HashSet<Arc<Frame>>,
 }
 
 impl Wakers {
     /// Keeps the stack of a waker, with its names as of this window: other code may come to its addresses. `roots`: the
     /// frames of its process and thread. `frames`: the others, root first.
     pub(super) fn add(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
-        if self.by_id.len() < MAX_KEPT || self.by_id.contains_key(&id) {
-            self.by_id.insert(id, Waker { window, frames: shown(roots, frames) });
+        let known = self.by_id.get(&id).map(|waker| waker.frames.len());
+        let all = self.frames - known.unwrap_or_default() + frames.len() + roots.len();
+        if (known.is_none() && self.by_id.len() >= MAX_KEPT) || all > MAX_FRAMES {
+            return;
         }
+        let frames: Vec<_> = shown(roots, frames).into_iter().map(|frame| self.intern(frame)).collect();
+        self.frames = self.frames - known.unwrap_or_default() + frames.len();
+        self.by_id.insert(id, Waker { window, frames });
+    }
+
+    fn intern(&mut self, frame: Frame) -> Arc<Frame> {
+        if let Some(known) = self.shown.get(&frame) {
+            return Arc::clone(known);
+        }
+        let frame = Arc::new(frame);
+        self.shown.insert(Arc::clone(&frame));
+        frame
     }
 
     /// Forgets stacks that have ended no sampled wait for some windows.
     pub(super) fn forget_old(&mut self, window: u64) {
+        let before = self.by_id.len();
         self.by_id.retain(|_, waker| waker.window + KEPT_WINDOWS >= window);
+        if self.by_id.len() < before {
+            self.frames = self.by_id.values().map(|waker| waker.frames.len()).sum();
+            self.shown.retain(|frame| Arc::strong_count(frame) > 1);
+        }
     }
 
     /// The frames above the leaf of a wait; none if the wait is not over, or ended without a waker.
@@ -74,7 +98,7 @@ impl Wakers {
     }
 }
 
-fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Arc<Frame>> {
+fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Frame> {
     let is_kernel = |frame: &Frame| frame.kind == Kind::Kernel;
     // At the leaf of each waker: the profiler's program, and what calls it.
     let is_own = |frame: &&Arc<Frame>| {
@@ -98,7 +122,7 @@ fn shown(roots: Vec<Frame>, frames: &[Arc<Frame>]) -> Vec<Arc<Frame>> {
         None => (roots, frames),
     };
     let all = frames.iter().map(|frame| Frame::clone(frame)).rev().chain(roots.into_iter().rev());
-    all.map(|frame| Arc::new(Frame { kind: Kind::Waker, ..frame })).collect()
+    all.map(|frame| Frame { kind: Kind::Waker, ..frame }).collect()
 }
 
 #[cfg(test)]
@@ -135,6 +159,19 @@ mod tests {
         ];
         let interrupt = ["hrtimer_wakeup", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt"];
         assert_eq!(names(&stack), [&interrupt[..], &[INTERRUPT]].concat());
+    }
+
+    #[test]
+    fn deep_stacks_of_one_process_do_not_take_all_memory() {
+        let mut wakers = Wakers::default();
+        let deep = vec![Arc::new(Frame::named(Kind::Native, "deeper")); 1000];
+        for id in 1..=10_000 {
+            wakers.add(WakerId::new(id).unwrap(), 1, Vec::new(), &deep);
+        }
+        assert_eq!((wakers.by_id.len(), wakers.shown.len()), (MAX_FRAMES / 1000, 1));
+        wakers.add(WakerId::new(1).unwrap(), 9, Vec::new(), &deep);
+        wakers.forget_old(2 + KEPT_WINDOWS);
+        assert_eq!((wakers.by_id.len(), wakers.frames), (1, 1000));
     }
 
     #[test]

@@ -13,7 +13,7 @@ Examples:
   Compare two profiles:
     jbpf-prof diff before.html after.html
   Compare five runs with five runs, and write a page and a comment for a pull request:
-    jbpf-prof diff before-*.html -- after-*.html -o diff.html -o diff.md
+    jbpf-prof diff -o diff.html -o diff.md before-*.html -- after-*.html
   Compare the CPU time of a request:
     jbpf-prof diff before.html after.html --per request=10000,12500
 

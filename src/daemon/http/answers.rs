@@ -80,7 +80,10 @@ pub(super) async fn window(
     let files: Vec<WindowSource> =
         store.list(from, to).into_iter().map(|(span, _)| WindowSource::File(store.path(span))).collect();
     if files.is_empty() {
-        return text_response(StatusCode::NOT_FOUND, "nothing is kept of that time; see /windows");
+        return text_response(
+            StatusCode::NOT_FOUND,
+            "no stored window covers this time; /windows lists the stored windows",
+        );
     }
     respond_with_profile(files, wanted, permit).await
 }

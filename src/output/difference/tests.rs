@@ -59,17 +59,18 @@ fn the_verdict_names_what_changed_and_by_how_much() {
         assert!(difference.comparison.is_changed());
         let said = verdict(difference);
         assert!(
-            said.contains("shop.Json.parse +20 points ±") && said.contains("(11.0 % before, 31.0 % after)"),
+            said.contains("shop.Json.parse self +20 points ±")
+                && said.contains("(self 11.0 % before, 31.0 % after)"),
             "{said}"
         );
         let text = text(difference, 100);
         assert!(text.contains("before: a.html (1 run, 4,000 samples, 2 lost)"), "{text}");
-        assert!(text.contains("between 40 parts before and 40 after"), "{text}");
+        assert!(text.contains("40 before, 40 after"), "{text}");
         assert!(text.ends_with(&format!("{said}\n")), "{text}");
     });
     compared([10, 10], None, |difference| {
         assert!(!difference.comparison.is_changed());
-        assert_eq!(verdict(difference), "no change of 1 points or more");
+        assert_eq!(verdict(difference), "no change of 1 point or more found");
         assert!(text(difference, 100).contains("each is noise"));
     });
 }

@@ -65,7 +65,14 @@ fn rows<'a>(
         })
         .collect();
     table(
-        [Right("before"), Right("after"), Right("total"), Right("self"), Left("kind"), Rest("function")],
+        [
+            Right("total before"),
+            Right("total after"),
+            Right("total"),
+            Right("self"),
+            Left("kind"),
+            Rest("function"),
+        ],
         &rows,
         width,
     )

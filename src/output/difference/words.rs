@@ -8,7 +8,10 @@ use crate::output::report::thousands;
 #[must_use]
 pub fn verdict(difference: &Difference<'_>) -> String {
     let comparison = difference.comparison;
-    let threshold = number(comparison.options.threshold);
+    let threshold = match number(comparison.options.threshold).as_str() {
+        "1" => "1 point".to_owned(),
+        number => format!("{number} points"),
+    };
     let whole = comparison.whole.zip(comparison.options.per.as_ref());
     let whole = whole.map(|(whole, work)| {
         format!("{} % ±{} per {}", signed(whole.points()), number(whole.interval), work.name)
@@ -18,12 +21,12 @@ pub fn verdict(difference: &Difference<'_>) -> String {
             Some(whole) if comparison.is_changed() => {
                 format!("changed: {whole}; no function explains it alone")
             }
-            Some(whole) => format!("no change of {threshold} points or more ({whole})"),
-            None => format!("no change of {threshold} points or more"),
+            Some(whole) => format!("no change of {threshold} or more found ({whole}, within the noise)"),
+            None => format!("no change of {threshold} or more found"),
         };
     };
-    let change = if cause.itself.is_finding { cause.itself } else { cause.total };
-    let part = format!("{} {}", difference.name(cause), points(&change));
+    let (of, change) = if cause.itself.is_finding { ("self", cause.itself) } else { ("total", cause.total) };
+    let part = format!("{} {of} {}", difference.name(cause), points(&change));
     let others = comparison.findings().count() - 1;
     let more = match others {
         0 => String::new(),
@@ -33,7 +36,7 @@ pub fn verdict(difference: &Difference<'_>) -> String {
     match whole {
         Some(whole) => format!("changed: {whole}: {part}{more}"),
         None => format!(
-            "changed: {part} ({} before, {} after){more}",
+            "changed: {part} ({of} {} before, {} after){more}",
             percent(change.before),
             percent(change.after)
         ),
@@ -46,12 +49,12 @@ pub(super) fn noise(difference: &Difference<'_>) -> String {
     match difference.comparison.basis {
         NoiseBasis::Runs => format!("Noise is measured between runs: {before} before, {after} after."),
         NoiseBasis::Seconds => format!(
-            "Noise is measured within the runs, between {before} parts before and {after} after. It does not contain \
-             differences between runs: several runs a side find them."
+            "Noise is measured within the runs, between their seconds or parts: {before} before, {after} after. It does \
+             not contain differences between runs: several runs a side find them."
         ),
         NoiseBasis::Assumed => format!(
-            "Noise is not measured: the files have no seconds. It is assumed to be {} times the variance of independent \
-             samples. Pages (.html) have seconds; several runs a side are better.",
+            "Noise is not measured: that needs several runs a side, or pages (.html) of 20 seconds or more. It is \
+             assumed to be {} times the variance of independent samples.",
             NoiseBasis::DESIGN_FACTOR
         ),
     }
@@ -61,7 +64,7 @@ pub(super) fn noise(difference: &Difference<'_>) -> String {
 pub(super) fn compared(difference: &Difference<'_>) -> String {
     let title = difference.pair.view().event().title();
     match &difference.comparison.options.per {
-        None => format!("Compared are shares of {title}."),
+        None => format!("This compares shares of {title}."),
         Some(work) => format!(
             "Compared is {title} per {}, in percent of the whole before ({} before, {} after).",
             work.name, work.before, work.after

@@ -1,6 +1,6 @@
 //! Reading pprof: own files completely, files of other writers as far as they describe their frames.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -162,7 +162,6 @@ impl<'a> Reader<'a> {
 
     fn profile(&self) -> anyhow::Result<Profile> {
         let mut profile = Profile::new();
-        let mut sums: BTreeMap<Event, Weight> = BTreeMap::new();
         for sample in &self.file.sample {
             let value = |at: usize| -> anyhow::Result<u64> {
                 let value = sample.value.get(at).context("a sample has fewer values than sample types")?;
@@ -182,8 +181,6 @@ impl<'a> Reader<'a> {
                 let amount = stands_for.map_or(Ok(0), value)?;
                 let objects = Estimate::whole(objects.map_or(Ok(0), value)?);
                 let weight = Weight { count, value: amount, objects };
-                let sum = sums.entry(event).or_default();
-                *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
                     Some(reason) => {
                         profile.accounts_mut(event).lose(name::bare(reason).to_owned(), weight.count);

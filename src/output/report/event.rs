@@ -85,11 +85,11 @@ pub(super) fn samples(
     // With --user no sample has a frame of the kernel. Context switches have no other leaf.
     if of.event == Event::Cpu && kernel > 0 {
         let [kernel, user] = [kernel, user].map(|n| percent(n, profile.accounts().shown()));
-        lines.push(format!("  of the profile: {kernel} in the kernel, {user} in user code (by the leaf)"));
+        lines.push(format!("  the function that ran: {kernel} in the kernel, {user} in user code"));
     }
     if of.idle > 0 && accounts.missed.saturating_mul(MANY_MISSED) > accounts.expected {
-        let note = "On a virtual machine missed ticks are mostly those of idle CPUs: the share of idle CPUs is then \
-                    too small.";
+        let note =
+            "On a virtual machine missed ticks are mostly those of idle CPUs: then add them to idle CPUs.";
         lines.extend(wrap(note, 2, width));
     }
     lines
@@ -202,12 +202,9 @@ mod tests {
             samples(&RunReport::default(), &of, &profile.of_event(Event::Cpu), 100).join("\n")
         };
         let text = lines(Kind::Kernel, 3);
-        assert!(
-            text.contains("of the profile: 100.0 % in the kernel, 0.0 % in user code (by the leaf)"),
-            "{text}"
-        );
-        assert!(!text.contains("too small"), "{text}");
+        assert!(text.contains("the function that ran: 100.0 % in the kernel, 0.0 % in user code"), "{text}");
+        assert!(!text.contains("missed ticks are"), "{text}");
         let text = lines(Kind::Native, 4);
-        assert!(!text.contains("in the kernel") && text.contains("share of idle CPUs is then"), "{text}");
+        assert!(!text.contains("in the kernel") && text.contains("add them to idle CPUs"), "{text}");
     }
 }

@@ -134,7 +134,7 @@ fn pause_note(pauses: &PauseTotals, duration_s: f64) -> String {
     let PauseTotals { safepoints, safepoint_usec, collections, collection_usec } = *pauses;
     let part = if duration_s > 0.0 { safepoint_usec as f64 / 1e6 / duration_s } else { 0.0 };
     format!(
-        "Its threads stood still at {} safepoints for {} ({}). Its collectors counted {} collections or pauses of {}.",
+        "All Java threads were stopped at {} safepoints, {} in total ({}). Collections or pauses of its collectors: {}, {} in total.",
         thousands(safepoints),
         duration(safepoint_usec.saturating_mul(1000)),
         share(part),
@@ -193,7 +193,8 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
             throttling.usec as f64 / 1e6
         ));
     }
-    notes.extend(jvm.pauses.map(|pauses| pause_note(&pauses, duration_s)));
+    let pauses = jvm.pauses.filter(|pauses| pauses.safepoints > 0 || pauses.collections > 0);
+    notes.extend(pauses.map(|pauses| pause_note(&pauses, duration_s)));
     if jvm.log_cut {
         notes.push(format!(
             "The agent's log was cut at {}: some Java code has no name.",
@@ -388,7 +389,7 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     parts += &match bpf_s {
         Some(s) => {
             let each = if *bpf_runs == 0 { 0.0 } else { s * 1e6 / *bpf_runs as f64 };
-            format!(", BPF {s:.2} s ({each:.1} µs a run)")
+            format!(", BPF {s:.2} s ({each:.1} µs for each start of a program)")
         }
         None => ", BPF not counted by this kernel".to_owned(),
     };

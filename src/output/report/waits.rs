@@ -131,7 +131,7 @@ fn cut_rows(mut table: Vec<String>, rows: usize) -> Vec<String> {
 
 /// Seconds with one decimal and separated thousands: `1,234.5`.
 fn thousands_of_seconds(ns: u64) -> String {
-    let tenths = ns / 100_000_000;
+    let tenths = ns.saturating_add(50_000_000) / 100_000_000;
     format!("{}.{}", thousands(tenths / 10), tenths % 10)
 }
 
@@ -178,7 +178,7 @@ mod tests {
         };
         let text = waits(&EventReport { waits: Some(report), ..EventReport::default() }, detail).join("\n");
         for part in [
-            "1,234.5 s",
+            "1,234.6 s",
             "       5  100.0 %      2  12.3 ms  sleeping  lock",
             "1,234   2.00 s",
             "event loop",
