@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use testkit::profiler::{binary, out_file, run};
 use testkit::target::Target;
@@ -43,17 +43,22 @@ fn the_same_program_is_unchanged_and_another_one_is_a_change() {
     assert_eq!((changed["verdict"].as_str(), code), (Some("changed"), 5), "{changed}");
 }
 
-/// One of the scripts of the GitHub action, with its settings; what it wrote to the job's outputs and to its summary.
-fn action(script: &str, settings: &[(&str, &str)]) -> [String; 2] {
-    let files = ["outputs", "summary"].map(|_| out_file("txt"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/github-action").join(script);
-    let status = Command::new(path)
+/// One of the scripts of the GitHub action, with its settings, and the files for the job's outputs and summary.
+fn script(name: &str, settings: &[(&str, &str)], files: &[PathBuf; 2]) -> Output {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/github-action").join(name);
+    Command::new(path)
         .envs(settings.iter().copied())
         .env("BINARY", binary())
-        .envs(["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"].into_iter().zip(&files))
-        .status()
-        .unwrap();
-    assert!(status.success(), "{script}: {status}");
+        .envs(["GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"].into_iter().zip(files))
+        .output()
+        .unwrap()
+}
+
+/// What a script of the GitHub action wrote to the job's outputs and to its summary.
+fn action(name: &str, settings: &[(&str, &str)]) -> [String; 2] {
+    let files = ["outputs", "summary"].map(|_| out_file("txt"));
+    let output = script(name, settings, &files);
+    assert!(output.status.success(), "{name}: {output:?}");
     files.map(|file| std::fs::read_to_string(file).unwrap_or_default())
 }
 
@@ -82,4 +87,18 @@ fn the_github_action_profiles_a_command_and_says_what_changed() {
     assert!(["diff.html", "diff.json", "diff.md"].iter().all(|file| Path::new(other).join(file).exists()));
     let [verdict, summary] = compare("", other);
     assert_eq!(verdict, "verdict=not compared\n", "{summary}");
+}
+
+#[test]
+fn the_github_action_fails_if_its_command_fails() {
+    if !is_root() {
+        return;
+    }
+    let dir = scratch("action-failed");
+    let settings =
+        [("COMMAND", "true; exit 3"), ("RUNS", "2"), ("OPTIONS", "-q"), ("PROFILES", dir.to_str().unwrap())];
+    let output = script("profile.sh", &settings, &["outputs", "summary"].map(|_| out_file("txt")));
+    let message = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(message.starts_with("::error::the command ended with exit code 3 in run 1 of 2"), "{message}");
 }
