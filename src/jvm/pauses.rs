@@ -15,10 +15,12 @@ const LONG: u8 = b'J';
 /// Most bytes of counters that are read: `-XX:PerfDataMemorySize` is 32 KiB by default.
 pub const MAX_BYTES: u64 = 1 << 20;
 
-/// Whether the counters of a JVM lie in the file with this path.
+/// Whether the counters of a JVM lie in the file with this path. `ns_pid`: its process id in its own pid namespace. Tools
+/// such as jstat map the counters of other JVMs, too.
 #[must_use]
-pub fn is_counters(path: &[u8]) -> bool {
-    path.windows(12).any(|part| part == b"/hsperfdata_")
+pub fn is_counters(path: &[u8], ns_pid: u32) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    path.windows(12).any(|part| part == b"/hsperfdata_") && path.ends_with(format!("/{ns_pid}").as_bytes())
 }
 
 /// How long a JVM stood still since its start, and how often.
@@ -194,11 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn files_of_counters_are_known_by_their_directory() {
-        assert!(
-            is_counters(b"/tmp/hsperfdata_root/42")
-                && is_counters(b"/proc/1/root/tmp/hsperfdata_x/1 (deleted)")
-        );
-        assert!(!is_counters(b"/tmp/hsperfdata") && !is_counters(b""));
+    fn files_of_counters_are_known_by_their_path() {
+        assert!(is_counters(b"/tmp/hsperfdata_root/42", 42));
+        assert!(is_counters(b"/proc/1/root/tmp/hsperfdata_x/1 (deleted)", 1));
+        assert!(!is_counters(b"/tmp/hsperfdata/42", 42) && !is_counters(b"", 42));
+        assert!(!is_counters(b"/tmp/hsperfdata_root/142", 42), "another JVM's");
     }
 }

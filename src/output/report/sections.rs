@@ -179,10 +179,9 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
             _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
-            "{} of its Java samples are in code that {from}. The total of compiled methods (green boxes) is right. Where \
-             such a method is the leaf or called a stub at the leaf, its self time, lines and inlined frames can be wrong: \
-             the time of an inlined method goes to another one or to the compiled method. \
-             -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints makes debug records finer, not exact.",
+            "{} of its Java samples are in code that {from}. The total of compiled methods (kind Java, green boxes) is \
+             right. Inlined methods (aqua boxes) and lines are approximate there: the time of one can be shown for \
+             another. To check a method, start the JVM with -XX:CompileCommand=dontinline,CLASS::METHOD.",
             share(before)
         ));
     }

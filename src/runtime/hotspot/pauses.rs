@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::jvm::pauses::{MAX_BYTES, PauseCounters, is_counters};
-use crate::process::Processes;
+use crate::process::{Processes, procfs};
 use crate::profile::pauses::PauseTotals;
 
 /// How often a JVM is searched for its counters: a JVM that has just begun has not mapped them yet.
@@ -41,7 +41,11 @@ impl Pauses {
         }
         let known = self.place.clone();
         let read = processes.look_at_memory(tgid, move |memory| {
-            let place = known.or_else(|| memory.mapped_at(is_counters))?;
+            let place = known.or_else(|| {
+                let status = procfs::read(&format!("/proc/{tgid}/status")).ok()?;
+                let ns_pid = procfs::parse_status(&status)?.ns_pid;
+                memory.mapped_at(|path| is_counters(path, ns_pid))
+            })?;
             let part = place.start..place.end.min(place.start.saturating_add(MAX_BYTES));
             Some((place, PauseCounters::parse(&memory.bytes(&part)).ok()?))
         });
