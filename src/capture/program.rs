@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use zerocopy::FromBytes;
 
-use super::abi::{Allocated, Counters, Key, Value, Waited};
+use super::abi::{AllocationTotals, CountKey, CountValue, Counters, WaitTotals};
 use super::allocations::{AllocationProbes, AllocationSource};
 use super::cgroups::{CgroupMap, CgroupMember};
 use super::contexts::{self, ContextMap};
@@ -367,7 +367,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When bpf(2) cannot take a batch from the count map: `EINVAL` before Linux 5.6.
-    pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(Key, Value)>> {
+    pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(CountKey, CountValue)>> {
         let map = &self.counts[(parity & 1) as usize];
         super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
     }
@@ -387,8 +387,8 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn take_waited(&self, parity: u32) -> anyhow::Result<Waited> {
-        let mut sum = Waited::default();
+    pub fn take_waited(&self, parity: u32) -> anyhow::Result<WaitTotals> {
+        let mut sum = WaitTotals::default();
         take_per_cpu(&self.skel.maps.waited, parity, "waiting time")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
@@ -397,9 +397,9 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn take_allocated(&self, parity: u32, event: Event) -> anyhow::Result<Allocated> {
+    pub fn take_allocated(&self, parity: u32, event: Event) -> anyhow::Result<AllocationTotals> {
         let key = self.numbers.key(parity, event)?;
-        let mut sum = Allocated::default();
+        let mut sum = AllocationTotals::default();
         take_per_cpu(&self.skel.maps.allocated, key, "allocated bytes")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
@@ -494,6 +494,6 @@ fn probe() -> anyhow::Result<()> {
 }
 
 fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
-    create(MapType::Hash, "jp_counts", size_of::<Key>(), size_of::<Value>(), entries)
+    create(MapType::Hash, "jp_counts", size_of::<CountKey>(), size_of::<CountValue>(), entries)
         .with_context(|| format!("count map of {entries} entries"))
 }

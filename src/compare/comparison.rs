@@ -251,7 +251,7 @@ impl TestSetup {
         let prior = DispersionPrior::of(&measured, self.degrees);
         let dispersion = |share: &Share| match self.basis {
             NoiseBasis::Assumed => self.alone(share),
-            _ => prior.moderate(share.dispersion),
+            _ => prior.posterior_dispersion(share.dispersion),
         };
         let mut changes: Vec<[ShareChange; 2]> = shares
             .iter()
@@ -280,7 +280,9 @@ impl TestSetup {
     fn alone(&self, share: &Share) -> Dispersion {
         match self.basis {
             NoiseBasis::Assumed => Dispersion::known(NoiseBasis::DESIGN_FACTOR),
-            _ => DispersionPrior::of(&[share.dispersion], self.degrees).moderate(share.dispersion),
+            _ => {
+                DispersionPrior::of(&[share.dispersion], self.degrees).posterior_dispersion(share.dispersion)
+            }
         }
     }
 

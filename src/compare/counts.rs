@@ -87,7 +87,7 @@ fn each(view: &ProfileView<'_>, mut visit: impl FnMut(&Sample, Option<u32>, &[u3
             functions.clear();
             let symbol_of = |node: NodeId| frames.symbol_of(view.frame_of(node));
             let kind_of = |symbol: u32| frames.symbols()[symbol as usize].kind;
-            for (up, symbol) in view.code_up(sample.leaf).map(symbol_of).enumerate() {
+            for (up, symbol) in view.code_path_from_leaf(sample.leaf).map(symbol_of).enumerate() {
                 if kind_of(symbol).origin() == Origin::NotCode {
                     continue;
                 }

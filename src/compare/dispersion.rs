@@ -154,7 +154,7 @@ impl DispersionPrior {
 
     /// The dispersion of a function, from its own measurement and the prior. Never below 1: less variance than
     /// independent samples have is luck, or samples that keep step with the program.
-    pub(super) fn moderate(&self, measured: MeasuredDispersion) -> Dispersion {
+    pub(super) fn posterior_dispersion(&self, measured: MeasuredDispersion) -> Dispersion {
         let likelihoods = self.likelihoods(measured);
         let possible = self.posterior(&likelihoods).zip(&self.variances).map(|(probability, variance)| {
             PossibleFactor { probability, factor: 1.0 + variance * measured.leverage }
@@ -181,13 +181,15 @@ mod tests {
             CHANCE.iter().enumerate().map(|(at, x)| measured(x * [1.0, 4.0, 20.0][at % 3])).collect();
         let [by_alike, by_odd] = [&alike, &odd].map(|all| DispersionPrior::of(all, 8.0));
         // A measurement of 4 is luck among those, and real among these.
-        let [lucky, real] = [&by_alike, &by_odd].map(|prior| prior.moderate(measured(4.0)).quantile(0.05));
+        let [lucky, real] =
+            [&by_alike, &by_odd].map(|prior| prior.posterior_dispersion(measured(4.0)).quantile(0.05));
         assert!(lucky < real, "{lucky} and {real}");
         let true_quantile = Dispersion::known(2.0).quantile(0.05);
-        let typical = by_alike.moderate(measured(2.0)).quantile(0.05);
+        let typical = by_alike.posterior_dispersion(measured(2.0)).quantile(0.05);
         assert!((0.9..1.25).contains(&(typical / true_quantile)), "{typical} instead of {true_quantile}");
         // A small measurement may be luck, too, if there are functions that vary much.
-        let [few, many] = [&by_alike, &by_odd].map(|prior| prior.moderate(measured(1.5)).two_sided(8.0));
+        let [few, many] =
+            [&by_alike, &by_odd].map(|prior| prior.posterior_dispersion(measured(1.5)).two_sided(8.0));
         assert!(few < many, "{few} and {many}");
     }
 
@@ -197,7 +199,7 @@ mod tests {
         let small: Vec<MeasuredDispersion> =
             CHANCE.iter().map(|factor| MeasuredDispersion { factor: *factor, leverage: 10.0 }).collect();
         let prior = DispersionPrior::of(&small, 8.0);
-        let large = prior.moderate(MeasuredDispersion { factor: 11.0, leverage: 100.0 });
+        let large = prior.posterior_dispersion(MeasuredDispersion { factor: 11.0, leverage: 100.0 });
         let ratio = large.quantile(0.05) / Dispersion::known(11.0).quantile(0.05);
         assert!((0.8..1.25).contains(&ratio), "{ratio}");
     }
@@ -205,13 +207,13 @@ mod tests {
     #[test]
     fn few_functions_stand_for_themselves_and_nothing_is_below_chance() {
         let few = [measured(5.0); 9];
-        let [one, nine] =
-            [&few[..1], &few[..]].map(|few| DispersionPrior::of(few, 4.0).moderate(measured(5.0)));
+        let [one, nine] = [&few[..1], &few[..]]
+            .map(|few| DispersionPrior::of(few, 4.0).posterior_dispersion(measured(5.0)));
         assert_eq!(one, nine);
         // About as Student's distribution with 4 degrees of freedom: 2.776 standard deviations.
         let interval = nine.quantile(0.05) / 5f64.sqrt();
         assert!((2.3..3.3).contains(&interval), "{interval}");
-        let none = DispersionPrior::of(&few, 4.0).moderate(measured(0.0));
+        let none = DispersionPrior::of(&few, 4.0).posterior_dispersion(measured(0.0));
         assert!(none.quantile(0.05) >= 1.95, "{none:?}");
         assert!((Dispersion::known(4.0).quantile(0.05) - 3.919_93).abs() < 1e-4);
         assert!((Dispersion::known(4.0).two_sided(4.0) - 0.045_500_26).abs() < 1e-7);

@@ -9,7 +9,7 @@ use super::push::PushStats;
 use super::store::StoreTotals;
 use crate::limits::Limit;
 use crate::profile::UnknownReason;
-use crate::profile::report::{Cost, NameSource};
+use crate::profile::report::{Cost, ReportedNameSource};
 use crate::serve::FeedStats;
 use crate::session::{self, Outcome, ResourceUse};
 
@@ -325,14 +325,14 @@ fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: Ku
     );
 }
 
-fn source(names: &NameSource) -> &'static str {
+fn source(names: &ReportedNameSource) -> &'static str {
     match names {
-        NameSource::AgentAtStart | NameSource::AgentLate { .. } | NameSource::AgentDuringRun { .. } => {
-            "agent"
-        }
-        NameSource::Memory { .. } => "memory",
-        NameSource::Off => "off",
-        NameSource::Refused { .. } => "refused",
+        ReportedNameSource::AgentAtStart
+        | ReportedNameSource::AgentLate { .. }
+        | ReportedNameSource::AgentDuringRun { .. } => "agent",
+        ReportedNameSource::Memory { .. } => "memory",
+        ReportedNameSource::Off => "off",
+        ReportedNameSource::Refused { .. } => "refused",
     }
 }
 

@@ -19,7 +19,7 @@ use super::message::{AttachOrder, HelperReply, HelperTask};
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
 use crate::sample::MonoNs;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// How long reading the tables may take.
 const INSPECTING: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ const DESCRIBING: Duration = Duration::from_secs(5);
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogSource {
+pub enum AgentStart {
     /// The agent was loaded into the running JVM: a replay reports code that was compiled before.
     Late,
     /// The JVM was started with the agent (`-agentpath`).
@@ -41,7 +41,7 @@ pub struct Attached {
     /// The log, open for reading, and for writing the lease and the consumed offset; it outlives the JVM.
     pub log: File,
     /// Where the log comes from.
-    pub source: LogSource,
+    pub source: AgentStart,
     /// How far the JVM's `CLOCK_MONOTONIC`, the clock of the log, is ahead of the host's, nanoseconds.
     pub clock_offset: i64,
     /// When the log was begun, on the host's clock.
@@ -61,8 +61,8 @@ impl Attached {
     /// As of writing to the log.
     pub fn renew_lease(&self, until: MonoNs) -> io::Result<()> {
         match self.source {
-            LogSource::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
-            LogSource::AtStart => Ok(()),
+            AgentStart::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
+            AgentStart::AtStart => Ok(()),
         }
     }
 
@@ -72,8 +72,8 @@ impl Attached {
     /// As of writing to the log.
     pub fn end_lease(&self) -> io::Result<()> {
         match self.source {
-            LogSource::Late => code::end(&self.log),
-            LogSource::AtStart => Ok(()),
+            AgentStart::Late => code::end(&self.log),
+            AgentStart::AtStart => Ok(()),
         }
     }
 
@@ -130,7 +130,7 @@ pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
 #[derive(Debug)]
 pub struct JvmDescription {
     /// What the BPF program's unwinder needs: spans of code, code heaps, fields of blocks.
-    pub hotspot: HotSpot,
+    pub hotspot: HotSpotUnwindInfo,
     /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
     /// Where that memory describes methods.
@@ -162,7 +162,7 @@ pub struct OpenedMemory {
     /// Where that memory describes code.
     pub layout: VmLayout,
     /// The unwind description, if the tables have one.
-    pub hotspot: Option<HotSpot>,
+    pub hotspot: Option<HotSpotUnwindInfo>,
     /// Version, vendor, main class and flags.
     pub inspection: Inspection,
 }
@@ -236,7 +236,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
     });
     Ok(Attached {
         log: File::from(log),
-        source: if facts.at_start { LogSource::AtStart } else { LogSource::Late },
+        source: if facts.at_start { AgentStart::AtStart } else { AgentStart::Late },
         clock_offset: facts.clock_offset,
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
         blobs: facts.blobs,

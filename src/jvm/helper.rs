@@ -29,7 +29,7 @@ use crate::process::cgroup::CgroupMembership;
 use crate::process::channel::Channel;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::path::bytes_path;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// The hidden argument that makes the program a helper.
 pub const ARGUMENT: &str = "__jvm-helper";
@@ -116,7 +116,8 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Vec<File>, R
             let layout = layout?;
             let locks = lock_fields(&memory, &layout, &flags).ok();
             let described = hotspot(&memory, &layout);
-            answer.hotspot = described.map(|hotspot| HotSpot { frame_pointers, locks, ..hotspot }).ok();
+            answer.hotspot =
+                described.map(|hotspot| HotSpotUnwindInfo { frame_pointers, locks, ..hotspot }).ok();
             answer.layout = Some(layout.with_flags(&flags));
             Ok(vec![memory.into_file()])
         }
@@ -160,7 +161,7 @@ fn when_started(
 struct DescribedMemory {
     memory: ProcessMemory,
     layout: VmLayout,
-    hotspot: HotSpot,
+    hotspot: HotSpotUnwindInfo,
 }
 
 /// Reads how to unwind the stacks of a JVM, as soon as its tables say that. Code heaps, interpreter and stubs are made
@@ -191,7 +192,7 @@ fn wait_for_description(
                     let frame_pointers = inspection.flags.keeps_frame_pointers();
                     let locks = lock_fields(&memory, &layout, &inspection.flags).ok();
                     let layout = layout.with_flags(&inspection.flags);
-                    let hotspot = HotSpot { frame_pointers, locks, ..hotspot };
+                    let hotspot = HotSpotUnwindInfo { frame_pointers, locks, ..hotspot };
                     return Ok(DescribedMemory { memory, layout, hotspot });
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),

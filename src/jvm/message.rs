@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
 use crate::process::channel::{Channel, ChannelError};
 use crate::sample::MonoNs;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// Longest message that either side receives, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
@@ -75,7 +75,7 @@ pub(super) struct HelperReply {
     /// Of opened memory; the memory's descriptor comes beside it.
     pub(super) layout: Option<VmLayout>,
     /// How to unwind the JVM's stacks.
-    pub(super) hotspot: Option<HotSpot>,
+    pub(super) hotspot: Option<HotSpotUnwindInfo>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
-use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableWindow, UnwindRange};
+use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableRange, UnwindRange};
 
 /// Maximum number of loaded parts of one file: together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
@@ -24,7 +24,7 @@ pub(super) struct FileTables {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LoadedPart {
-    window: TableWindow,
+    window: TableRange,
     key: TableKey,
     since: Instant,
 }

@@ -24,8 +24,8 @@ use crate::symbolize::{FileHandle, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableKey, TableMemory, UnwindRange,
-    Usage,
+    CodeHeap, CodeSpan, HotSpotUnwindInfo, ProgramLayout, RangeCode, Rule, Space, TableKey, TableMemory,
+    UnwindRange, Usage,
 };
 
 /// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
@@ -43,7 +43,7 @@ pub(crate) struct TableLoader<M: TableMemory = UnwindMemory> {
     loaded: LoadedTables<M>,
     wanted: WalkScope,
     /// JVMs, and the layout that identifies the JVM's program: exec changes the layout.
-    jvms: HashMap<u32, (HotSpot, Option<ProgramLayout>)>,
+    jvms: HashMap<u32, (HotSpotUnwindInfo, Option<ProgramLayout>)>,
     /// Processes to load: those with samples first, then those in `due`.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
@@ -193,7 +193,7 @@ impl<M: TableMemory> TableLoader<M> {
     /// libraries may have to wait for the allowance.
     pub(crate) fn describe(
         &mut self,
-        jvms: Vec<(u32, HotSpot)>,
+        jvms: Vec<(u32, HotSpotUnwindInfo)>,
         processes: &mut Processes,
         tables: &mut dyn TableSource,
     ) {

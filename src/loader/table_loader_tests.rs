@@ -16,7 +16,7 @@ use crate::process::{
 use crate::sample::{Count, Leaf, ProcessId, StackKey, ThreadContext};
 use crate::symbolize::NoTable;
 use crate::unwind::{Cfa, Fp};
-use crate::unwind::{PAGE, TableBuilder, TablePart, TableWindow};
+use crate::unwind::{PAGE, TableBuilder, TablePart, TableRange};
 
 /// A stack of one sample.
 fn once(stack: Stack) -> CountedStack {
@@ -78,8 +78,8 @@ impl TableSource for OneTable {
         let table = builder.build().unwrap().unwrap();
         let window = match around {
             None if self.large => return Err(NoTable::TooLarge),
-            None => TableWindow::ALL,
-            Some(around) => TableWindow { start: around & !0xfff, end: (around | 0xfff) + 1 },
+            None => TableRange::ALL,
+            Some(around) => TableRange { start: around & !0xfff, end: (around | 0xfff) + 1 },
         };
         if self.there { Ok(TablePart { table, window }) } else { Err(NoTable::Unavailable) }
     }

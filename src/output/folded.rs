@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::format::{Format, FormatReader, FormatRequirements};
 use super::name;
-use crate::profile::fold::Fold;
+use crate::profile::fold::FoldOptions;
 use crate::profile::frames::{FrameId, FrameTable};
 use crate::profile::samples::Weight;
 use crate::profile::trie::NodeId;
@@ -67,7 +67,7 @@ impl FoldedTexts {
         FoldedTexts { list, items }
     }
 
-    /// Passes a view's lines one at a time, because they may be gigabytes. See [`Fold`] for `least` and `reverse`.
+    /// Passes a view's lines one at a time, because they may be gigabytes. See [`FoldOptions`] for `least` and `reverse`.
     pub(super) fn lines<E>(
         &self,
         view: &ProfileView<'_>,
@@ -78,7 +78,7 @@ impl FoldedTexts {
         let mut line = String::new();
         // For each depth, the end of its text in `line`.
         let mut ends: Vec<usize> = Vec::new();
-        let fold = Fold { items: &self.items, least, reverse };
+        let fold = FoldOptions { items: &self.items, least, reverse };
         let bare = fold.walk(view, |folded| {
             ends.truncate(folded.depth);
             line.truncate(ends.last().copied().unwrap_or(0));
@@ -164,7 +164,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     }
     let event = ends.event();
     for (leaf, count) in stacks {
-        profile.add_at(leaf, labels, event, Weight { count, ..Weight::default() });
+        profile.add_interned(leaf, labels, event, Weight { count, ..Weight::default() });
     }
     accounts.kept = sum.count.saturating_sub(accounts.lost_total());
     accounts.taken = accounts.shown();

@@ -31,7 +31,7 @@ impl Profile {
             let stack: Vec<Arc<Frame>> =
                 path[..=outermost].iter().rev().map(|frame| Arc::new(frames.get(*frame))).collect();
             let (stack, labels) = (part.intern_stack(&stack), part.intern_labels(self.labels(sample.labels)));
-            part.add_in(sample.second, stack, labels, sample.event, sample.weight);
+            part.add_interned_in_second(sample.second, stack, labels, sample.event, sample.weight);
             let accounts = part.accounts_mut(sample.event);
             accounts.kept += sample.weight.count;
             accounts.filtered -= sample.weight.count;

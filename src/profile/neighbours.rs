@@ -36,9 +36,9 @@ impl ProfileView<'_> {
         let mut samples = vec![0; no_neighbour + 1];
         // For each row, the last leaf whose stack was counted.
         let mut seen = vec![usize::MAX; no_neighbour + 1];
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let path: Vec<usize> = self
-                .code_up(leaf)
+                .code_path_from_leaf(leaf)
                 .filter_map(|node| function[frames.symbol_of(self.frame_of(node)) as usize])
                 .collect();
             for at in (0..path.len()).filter(|at| path[*at] == own) {

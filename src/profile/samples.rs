@@ -184,10 +184,10 @@ impl Profile {
     pub fn add(&mut self, labels: &Labels, frames_root_first: &[Arc<Frame>], count: u64, weight_ns: u64) {
         let labels = self.intern_labels(labels);
         let stack = self.intern_stack(frames_root_first);
-        self.add_at(stack, labels, Event::Cpu, Weight { count, value: weight_ns, ..Weight::default() });
+        self.add_interned(stack, labels, Event::Cpu, Weight { count, value: weight_ns, ..Weight::default() });
     }
 
-    /// The number of labels, for [`Profile::add_at`].
+    /// The number of labels, for [`Profile::add_interned`].
     pub fn intern_labels(&mut self, labels: &Labels) -> LabelsId {
         if let Some(id) = self.labels.find(labels) {
             return id;
@@ -219,7 +219,7 @@ impl Profile {
         self.frames.intern(frame)
     }
 
-    /// The node of a stack, for [`Profile::add_at`]. A caller that keeps the node needs no second lookup.
+    /// The node of a stack, for [`Profile::add_interned`]. A caller that keeps the node needs no second lookup.
     pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
         let frames: Vec<FrameId> = frames_root_first.iter().map(|frame| self.frames.intern(frame)).collect();
         self.stack_of(&frames)
@@ -249,13 +249,20 @@ impl Profile {
     }
 
     /// Adds to an interned stack and interned labels, in second 0.
-    pub fn add_at(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
-        self.add_in(0, stack, labels, event, weight);
+    pub fn add_interned(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
+        self.add_interned_in_second(0, stack, labels, event, weight);
     }
 
-    /// Adds as [`Profile::add_at`], in a second since the beginning of the profile; see
+    /// Adds as [`Profile::add_interned`], in a second since the beginning of the profile; see
     /// [`ProfileView::by_second`](super::ProfileView::by_second).
-    pub fn add_in(&mut self, second: u16, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
+    pub fn add_interned_in_second(
+        &mut self,
+        second: u16,
+        stack: NodeId,
+        labels: LabelsId,
+        event: Event,
+        weight: Weight,
+    ) {
         match self.samples.entry((stack, labels, event, second)) {
             Entry::Occupied(mut sum) => *sum.get_mut() += weight,
             Entry::Vacant(free) if weight != Weight::default() => _ = free.insert(weight),
@@ -296,7 +303,13 @@ impl Profile {
         for sample in other.samples() {
             let labels = self.intern_labels(other.labels(sample.labels));
             let second = sample.second.saturating_add(later);
-            self.add_in(second, to_node[sample.leaf.index()], labels, sample.event, sample.weight);
+            self.add_interned_in_second(
+                second,
+                to_node[sample.leaf.index()],
+                labels,
+                sample.event,
+                sample.weight,
+            );
         }
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
@@ -344,7 +357,7 @@ impl Profile {
                 .collect();
             stack.reverse();
             let (stack, labels) = (part.intern_stack(&stack), part.intern_labels(self.labels(sample.labels)));
-            part.add_in(sample.second, stack, labels, sample.event, sample.weight);
+            part.add_interned_in_second(sample.second, stack, labels, sample.event, sample.weight);
         }
         part
     }

@@ -102,12 +102,12 @@ impl ProfileView<'_> {
 
     /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited or what it allocated, and
     /// without its waker.
-    pub(crate) fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    pub(crate) fn code_path_from_leaf(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         self.trie().up(leaf).skip_while(|node| self.frames().kind(self.frame_of(*node)).is_above_code())
     }
 
     /// The frames at a leaf that say why the thread waited, without its waker.
-    pub(crate) fn waits_up(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+    pub(crate) fn wait_frames_at_leaf(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let kind = |frame: &FrameId| self.frames().kind(*frame);
         let frames = self.trie().up(leaf).map(|node| self.frame_of(node));
         frames.take_while(move |frame| kind(frame).is_wait()).filter(move |frame| kind(frame) != Kind::Waker)
@@ -125,8 +125,8 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let is_inlined: Vec<bool> =
             frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
-            for (up, node) in self.code_up(leaf).enumerate() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
+            for (up, node) in self.code_path_from_leaf(leaf).enumerate() {
                 let frame = self.frame_of(node);
                 let Some(row) = row_of(frame) else { continue };
                 if seen[row] == leaf.index() {
@@ -151,7 +151,7 @@ impl ProfileView<'_> {
     pub fn leaf_sides(&self) -> LeafSides {
         let frames = self.frames();
         let mut sides = LeafSides::default();
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(leaf)) as usize];
             match symbol.kind.origin() {
                 Origin::NotCode => {}
@@ -199,7 +199,7 @@ impl ProfileView<'_> {
     }
 
     /// Leaves with the number of their samples, without samples that have no frames.
-    pub(super) fn framed_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
+    pub(super) fn nonempty_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
         self.leaves().into_iter().filter(|leaf| leaf.node != NodeId::ROOT)
     }
 

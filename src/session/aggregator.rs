@@ -377,7 +377,7 @@ impl Aggregator {
         let weight = Weight { count: count.samples, value: count.weight, objects };
         let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
         for (second, weight) in long_waits::parts(weight, seconds) {
-            self.part(window).profile.add_in(second, node, labels, event, weight);
+            self.part(window).profile.add_interned_in_second(second, node, labels, event, weight);
             if let Some(fresh) = &mut self.fresh {
                 fresh.note(Sample { leaf: node, labels, event, second, weight });
             }

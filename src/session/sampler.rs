@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 
 use super::batch::{EventTotals, SessionTotals, WindowBatch};
-use crate::capture::online::Online;
+use crate::capture::online::OnlineCpuFile;
 use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
@@ -174,7 +174,7 @@ impl Sampler {
 struct Run {
     capture: Capture,
     sampled: Vec<EventPeriod>,
-    online: Online,
+    online: OnlineCpuFile,
     sideband: Sideband,
     follow_children: bool,
     /// `None` if the filter names no processes or threads.
@@ -192,7 +192,7 @@ impl Run {
         let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
         // The side-band needs all CPUs: processes run on any CPU, even if the session samples only some of them.
-        let online = Online::open()?;
+        let online = OnlineCpuFile::open()?;
         let sideband = Sideband::open(online.cpus()?).context("perf events of processes and mappings")?;
         Ok(Run {
             capture,

@@ -20,7 +20,7 @@ use super::elf::{Elf, ElfError, SHF_COMPRESSED};
 use super::go_table::{GoTable, OnStack};
 use super::machine::Machine;
 use super::signal_return;
-use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableWindow};
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableRange};
 
 /// Bytes of frame descriptions read from one file; the largest browsers have 20 MiB.
 const MAX_SECTION: u64 = 128 << 20;
@@ -113,7 +113,7 @@ struct Builder<'e> {
     /// The end of the function that contains the entry point.
     after_entry: Option<u64>,
     /// Offsets in the file. Descriptions of this code are ignored.
-    signal_returns: Vec<TableWindow>,
+    signal_returns: Vec<TableRange>,
 }
 
 impl Builder<'_> {
@@ -235,16 +235,16 @@ impl Builder<'_> {
 
     /// Adds the code to which signal handlers return. If nothing else is known of the file, returns the window of that
     /// code: all other code is unwound as in a file without a table.
-    fn add_signal_returns(&mut self) -> Result<Option<TableWindow>, NoTable> {
+    fn add_signal_returns(&mut self) -> Result<Option<TableRange>, NoTable> {
         let nothing_else = self.table.is_empty();
-        for &TableWindow { start, end } in &self.signal_returns {
+        for &TableRange { start, end } in &self.signal_returns {
             self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
         }
         let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
             return Ok(None);
         };
         // A thread in that system call is behind the last instruction.
-        Ok(nothing_else.then_some(TableWindow { start: first.start, end: last.end.saturating_add(1) }))
+        Ok(nothing_else.then_some(TableRange { start: first.start, end: last.end.saturating_add(1) }))
     }
 
     /// Marks the code from `start` up to what is described or to the section's end, if that code is small.

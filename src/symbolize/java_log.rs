@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::message::{Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse};
+use super::message::{
+    Changed, InterpretedFrameRequest, JavaClassAt, JavaLookup, LogReading, LogStats, WorkerResponse,
+};
 use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
 use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
 use crate::profile::{Kind, UnknownReason};
@@ -18,10 +20,10 @@ pub(super) trait JavaSource {
     fn read(&mut self) -> WorkerResponse;
 
     /// Names addresses of JIT code and stubs.
-    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse;
+    fn names(&mut self, lookups: &[JavaLookup]) -> WorkerResponse;
 
     /// Names frames of the interpreter.
-    fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse;
+    fn methods(&mut self, lookups: &[InterpretedFrameRequest]) -> WorkerResponse;
 
     /// Names Java threads by their ids in the JVM's own pid namespace.
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
@@ -70,7 +72,7 @@ impl JavaSource for JavaLog {
         WorkerResponse::Log(stats, changed(self.timeline.take_changed()))
     }
 
-    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse {
+    fn names(&mut self, lookups: &[JavaLookup]) -> WorkerResponse {
         let mut names = NameAnswersBuilder::default();
         let mut code = self.timeline.lookups();
         for lookup in lookups {
@@ -103,7 +105,7 @@ impl JavaSource for JavaLog {
     }
 
     /// A log describes compiled code only.
-    fn methods(&mut self, _: &[JavaMethodAt]) -> WorkerResponse {
+    fn methods(&mut self, _: &[InterpretedFrameRequest]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 

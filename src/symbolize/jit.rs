@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::child::{WorkerLoss, WorkerProcess};
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::known::TimedAddress;
-use super::message::{JitPc, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
+use super::message::{JitLookup, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::name_answers::NameAnswers;
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
@@ -330,7 +330,7 @@ impl JitMaps {
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
             let addresses =
-                batch.iter().map(|&TimedAddress { pc, at }| JitPc { pc, earlier: at < map.changed });
+                batch.iter().map(|&TimedAddress { pc, at }| JitLookup { pc, earlier: at < map.changed });
             let request =
                 WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])

@@ -20,9 +20,11 @@ use super::changes::CodeChanges;
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, SampledAddress, TimedResult};
-use super::message::{Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse};
-use super::method_cache::{MethodAt, MethodCache};
+use super::known::{JavaFrames, LookupAddress, TimedResult};
+use super::message::{
+    Changed, InterpretedFrameRequest, JavaLookup, LogStats, WorkerObject, WorkerRequest, WorkerResponse,
+};
+use super::method_cache::{InterpretedFrame, MethodCache};
 use super::name_answers::{AnswerMark, NameAnswers};
 use crate::process::patience::Tenant;
 use crate::profile::UnknownReason;
@@ -205,16 +207,16 @@ impl JvmNames {
     pub(crate) fn frames(
         &mut self,
         id: ProcessId,
-        wanted: &[(SampledAddress, Vec<u64>)],
+        wanted: &[(LookupAddress, Vec<u64>)],
     ) -> Vec<Vec<JavaFrames>> {
-        let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
+        let lookups: Vec<JavaLookup> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
         let answers = self.code(id, &lookups);
         let mut frames = Vec::with_capacity(wanted.len());
         for ((seen, times), answer) in wanted.iter().zip(answers) {
             frames.push(match answer {
                 NameResult::Frames(one) => vec![one; times.len()],
                 NameResult::Split => {
-                    let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
+                    let each: Vec<JavaLookup> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
                     let moved = || lost(seen.pc, UnknownReason::CodeMoved);
                     let answers = self.code(id, &each).into_iter();
                     let frames = answers.map(|a| if let NameResult::Frames(f) = a { f } else { moved() });
@@ -230,7 +232,7 @@ impl JvmNames {
     pub(crate) fn known_method(
         &mut self,
         id: ProcessId,
-        at: MethodAt,
+        at: InterpretedFrame,
         time: MonoNs,
     ) -> Option<TimedResult<FrameChain>> {
         self.methods.get(id, at, time)
@@ -238,14 +240,16 @@ impl JvmNames {
 
     /// The frames of interpreted methods, each with the first time at which it was seen. Must be called soon after the
     /// last of the times. The answers are valid for all times until now.
-    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<FrameChain> {
-        let lookups: Vec<JavaMethodAt> = wanted
+    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(InterpretedFrame, u64)]) -> Vec<FrameChain> {
+        let lookups: Vec<InterpretedFrameRequest> = wanted
             .iter()
-            .map(|&(MethodAt { method, bcp }, from)| JavaMethodAt { method, bcp, from })
+            .map(|&(InterpretedFrame { method, bcp }, from)| InterpretedFrameRequest { method, bcp, from })
             .collect();
         let until = MonoNs::now().0;
-        let request =
-            |jvm, lookups: &[JavaMethodAt]| WorkerRequest::Methods { jvm, lookups: lookups.to_vec() };
+        let request = |jvm, lookups: &[InterpretedFrameRequest]| WorkerRequest::Methods {
+            jvm,
+            lookups: lookups.to_vec(),
+        };
         let mut answers = Vec::with_capacity(wanted.len());
         self.ask_all(FollowedKey::memory(id), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
@@ -300,10 +304,11 @@ impl JvmNames {
     }
 
     /// The code at addresses, at the times of the lookups.
-    fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<NameResult> {
+    fn code(&mut self, id: ProcessId, lookups: &[JavaLookup]) -> Vec<NameResult> {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
-            let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
+            let request =
+                |jvm, lookups: &[JavaLookup]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
             let logged = key.data == JvmData::Log;
             self.ask_all(key, lookups, request, |jvms, names, asked| {
                 answers.extend(jvms.unfold(names, asked, logged));
@@ -354,7 +359,7 @@ impl JvmNames {
         }
     }
 
-    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaPc], logged: bool) -> Vec<NameResult> {
+    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaLookup], logged: bool) -> Vec<NameResult> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
         let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<NameResult> = frames
@@ -436,10 +441,10 @@ fn largest_excess_log(
     (all > most).then(largest)?
 }
 
-fn lookup(seen: SampledAddress, times: &[u64]) -> JavaPc {
+fn lookup(seen: LookupAddress, times: &[u64]) -> JavaLookup {
     let from = times.iter().copied().min().unwrap_or_default();
     let to = times.iter().copied().max().unwrap_or_default();
-    JavaPc { pc: seen.pc, leaf: seen.leaf, from, to }
+    JavaLookup { pc: seen.pc, leaf: seen.leaf, from, to }
 }
 
 fn lost(pc: u64, why: UnknownReason) -> JavaFrames {

@@ -19,12 +19,12 @@ const MAX_SPACES: usize = 16 << 10;
 
 /// An address of a process; a leaf and a return address are looked up differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SampledAddress {
+pub(crate) struct LookupAddress {
     pub(crate) pc: u64,
     pub(crate) leaf: bool,
 }
 
-impl SampledAddress {
+impl LookupAddress {
     /// The address to look up: inside the instruction that was running or calling.
     pub(crate) fn probe(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
@@ -151,7 +151,7 @@ impl AddressCache {
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
-        seen: SampledAddress,
+        seen: LookupAddress,
         at: MonoNs,
         changes: Option<&CodeChanges>,
     ) -> Option<TimedResult<KnownAddress>> {
@@ -182,7 +182,7 @@ impl AddressCache {
     pub(crate) fn insert(
         &mut self,
         space: SpaceNumber,
-        seen: SampledAddress,
+        seen: LookupAddress,
         from: MonoNs,
         answer: KnownAddress,
         changes: Option<&CodeChanges>,
@@ -207,7 +207,7 @@ impl AddressCache {
 }
 
 /// Addresses of user space have at most 57 bits.
-fn key(SampledAddress { pc, leaf }: SampledAddress) -> u64 {
+fn key(LookupAddress { pc, leaf }: LookupAddress) -> u64 {
     pc << 1 | u64::from(leaf)
 }
 
@@ -221,8 +221,8 @@ mod tests {
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
 
-    fn seen(pc: u64) -> SampledAddress {
-        SampledAddress { pc, leaf: false }
+    fn seen(pc: u64) -> LookupAddress {
+        LookupAddress { pc, leaf: false }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         };
         assert!(holds(&mut known, &changes, seen(0x10_0000), 50));
         assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
-        assert!(!holds(&mut known, &changes, SampledAddress { pc: 0x10_0000, leaf: true }, 50));
+        assert!(!holds(&mut known, &changes, LookupAddress { pc: 0x10_0000, leaf: true }, 50));
         // The call that returns to 0x20_0000 is the last instruction of this code.
         changes.note(&Changed::Ranges(vec![0x1f_ff00..0x20_0000]));
         assert!(holds(&mut known, &changes, seen(0x10_0000), 60));

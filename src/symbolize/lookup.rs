@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use ahash::RandomState;
 
 use super::frames::{FrameChain, unknown};
-use super::known::{JavaFrames, KnownAddress, SampledAddress, SpaceNumber, TimedAddress};
-use super::method_cache::MethodAt;
+use super::known::{JavaFrames, KnownAddress, LookupAddress, SpaceNumber, TimedAddress};
+use super::method_cache::InterpretedFrame;
 use super::place::FileHandle;
 use crate::process::FileId;
 use crate::profile::UnknownReason;
@@ -14,18 +14,18 @@ use crate::sample::{MonoNs, ProcessId, UserWord};
 
 /// The lookup that a word of a stack needs.
 pub(super) enum WordQuery {
-    Code(SampledAddress),
-    Method(MethodAt),
+    Code(LookupAddress),
+    Method(InterpretedFrame),
 }
 
 impl From<UserWord> for WordQuery {
     fn from(word: UserWord) -> WordQuery {
         match word {
-            UserWord::Leaf(pc) => WordQuery::Code(SampledAddress { pc, leaf: true }),
+            UserWord::Leaf(pc) => WordQuery::Code(LookupAddress { pc, leaf: true }),
             UserWord::Return(pc) | UserWord::Followed(pc) => {
-                WordQuery::Code(SampledAddress { pc, leaf: false })
+                WordQuery::Code(LookupAddress { pc, leaf: false })
             }
-            UserWord::Interpreted { method, bcp } => WordQuery::Method(MethodAt { method, bcp }),
+            UserWord::Interpreted { method, bcp } => WordQuery::Method(InterpretedFrame { method, bcp }),
         }
     }
 }
@@ -45,12 +45,12 @@ pub(super) enum Slot {
     Native(FileId, u64),
     Jit(ProcessId, u64),
     JavaKnown(JavaFrames),
-    Java(ProcessId, SampledAddress, u64),
-    Interpreted(ProcessId, MethodAt),
+    Java(ProcessId, LookupAddress, u64),
+    Interpreted(ProcessId, InterpretedFrame),
 }
 
 /// Interpreted methods, each with the first time at which it was seen.
-pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, RandomState>>;
+pub(super) type WantedMethods = HashMap<ProcessId, HashMap<InterpretedFrame, u64, RandomState>>;
 
 /// A file whose names are needed.
 pub(super) struct WantedFile {
@@ -66,7 +66,7 @@ pub(super) struct WorkerBatch {
     pub(super) native: HashMap<FileId, WantedFile, RandomState>,
     pub(super) jit: HashMap<ProcessId, Vec<TimedAddress>>,
     /// Each address with the times at which it was seen.
-    pub(super) java: HashMap<ProcessId, HashMap<SampledAddress, Vec<u64>, RandomState>>,
+    pub(super) java: HashMap<ProcessId, HashMap<LookupAddress, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,
 }
 
@@ -75,8 +75,8 @@ pub(super) struct WorkerBatch {
 pub(super) struct BatchAnswer {
     pub(super) native: HashMap<(FileId, u64), FrameChain, RandomState>,
     pub(super) jit: HashMap<(ProcessId, u64), FrameChain, RandomState>,
-    pub(super) java: HashMap<(ProcessId, SampledAddress, u64), JavaFrames, RandomState>,
-    pub(super) interpreted: HashMap<(ProcessId, MethodAt), FrameChain, RandomState>,
+    pub(super) java: HashMap<(ProcessId, LookupAddress, u64), JavaFrames, RandomState>,
+    pub(super) interpreted: HashMap<(ProcessId, InterpretedFrame), FrameChain, RandomState>,
 }
 
 impl BatchAnswer {

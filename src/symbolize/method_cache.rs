@@ -7,7 +7,7 @@ use crate::sample::{MonoNs, ProcessId};
 
 /// A method, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct MethodAt {
+pub(crate) struct InterpretedFrame {
     /// Address of the method in the JVM: its `Method*`.
     pub(crate) method: u64,
     /// The address of the bytecode; 0 if it is not known.
@@ -21,7 +21,7 @@ const ANSWERS: usize = 8;
 const KEPT: u64 = 120_000_000_000;
 
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<TimedResult<FrameChain>>>);
+pub(crate) struct MethodCache(Cache<(ProcessId, InterpretedFrame), Vec<TimedResult<FrameChain>>>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
@@ -32,7 +32,7 @@ impl MethodCache {
     pub(crate) fn get(
         &mut self,
         id: ProcessId,
-        at: MethodAt,
+        at: InterpretedFrame,
         time: MonoNs,
     ) -> Option<TimedResult<FrameChain>> {
         let answers = self.0.get_mut(&(id, at))?;
@@ -42,7 +42,14 @@ impl MethodCache {
     }
 
     /// Caches an answer for times `from..=until`. If the answer before is the same, it is valid in between too.
-    pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
+    pub(crate) fn insert(
+        &mut self,
+        id: ProcessId,
+        at: InterpretedFrame,
+        from: u64,
+        until: u64,
+        frames: FrameChain,
+    ) {
         self.0.age(MonoNs(until), KEPT);
         let answer = TimedResult { result: frames, times: ValidTimes { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
@@ -67,7 +74,7 @@ mod tests {
     use crate::symbolize::frames::unknown;
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
-    const AT: MethodAt = MethodAt { method: 0x10, bcp: 0x20 };
+    const AT: InterpretedFrame = InterpretedFrame { method: 0x10, bcp: 0x20 };
 
     #[test]
     fn an_answer_holds_for_its_time() {
@@ -77,7 +84,7 @@ mod tests {
         cache.insert(ID, AT, 10, 20, frames.clone());
         let times = [9, 10, 20, 21];
         assert_eq!(times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true, true, false]);
-        assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, MonoNs(15)).is_none());
+        assert!(cache.get(ID, InterpretedFrame { bcp: 0, ..AT }, MonoNs(15)).is_none());
         cache.insert(ID, AT, 25, 30, frames);
         let times = [9, 10, 22, 30, 31];
         assert_eq!(

@@ -17,12 +17,12 @@ use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::JitMaps;
 use super::jvms::{JavaLeafCounts, JvmNames};
 use super::known::{
-    AddressCache, KnownAddress, SampledAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
+    AddressCache, KnownAddress, LookupAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
 };
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
 use super::message::{LogStats, ThreadToUnwind};
-use super::method_cache::MethodAt;
+use super::method_cache::InterpretedFrame;
 use super::outside::{OutsideProcess, OutsideWorker};
 use super::place::{AddressSpaces, CodePlace};
 use super::stack_lookup::{InlineExpansion, LastLookup, NamedStack, StackLookup};
@@ -257,7 +257,7 @@ impl Symbolizer {
         id: ProcessId,
         at: MonoNs,
         space: Option<SpaceNumber>,
-        seen: SampledAddress,
+        seen: LookupAddress,
     ) -> Option<TimedResult<Slot>> {
         let known = self.known.get(space?, seen, at, self.jvms.changes(id))?;
         Some(known.map(|address| match address {
@@ -271,7 +271,7 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        seen: SampledAddress,
+        seen: LookupAddress,
         place: CodePlace,
         wanted: &mut WorkerBatch,
     ) -> Slot {
@@ -307,7 +307,7 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        seen: SampledAddress,
+        seen: LookupAddress,
         wanted: &mut WorkerBatch,
     ) -> Slot {
         if self.jvms.follows(id) {
@@ -330,7 +330,7 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        method: MethodAt,
+        method: InterpretedFrame,
         wanted: &mut WorkerBatch,
     ) -> TimedResult<Slot> {
         if method.method == 0 || !self.jvms.reads_memory(id) {
@@ -351,7 +351,12 @@ impl Symbolizer {
         for stack in stacks {
             for word in &stack.user {
                 if let UserWord::Interpreted { method, bcp } = *word {
-                    self.interpreted(stack.key.process, stack.at, MethodAt { method, bcp }, &mut wanted);
+                    self.interpreted(
+                        stack.key.process,
+                        stack.at,
+                        InterpretedFrame { method, bcp },
+                        &mut wanted,
+                    );
                 }
             }
         }
@@ -360,7 +365,7 @@ impl Symbolizer {
 
     fn ask_interpreted(&mut self, wanted: WantedMethods, found: &mut BatchAnswer) {
         for (id, wanted) in wanted {
-            let wanted: Vec<(MethodAt, u64)> = wanted.into_iter().collect();
+            let wanted: Vec<(InterpretedFrame, u64)> = wanted.into_iter().collect();
             let frames = self.jvms.methods(id, &wanted);
             found.interpreted.extend(wanted.iter().map(|&(at, _)| (id, at)).zip(frames));
         }
@@ -390,7 +395,7 @@ impl Symbolizer {
             found.jit.extend(seen.iter().map(|address| (id, address.pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
-            let mut wanted: Vec<(SampledAddress, Vec<u64>)> = wanted.into_iter().collect();
+            let mut wanted: Vec<(LookupAddress, Vec<u64>)> = wanted.into_iter().collect();
             // Sorted by address, because a method's debug records are read from its beginning on.
             wanted.sort_unstable_by_key(|(seen, _)| (seen.pc, seen.leaf));
             for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {

@@ -10,7 +10,7 @@ use super::message::{TableBytes, WorkerRequest, WorkerResponse};
 use super::place::FileHandle;
 use super::symbolizer::{COMPAT_VDSO, VDSO};
 use crate::process::{FileId, Vdso};
-use crate::unwind::{Table, TablePart, TableWindow};
+use crate::unwind::{Table, TablePart, TableRange};
 
 impl Symbolizer {
     /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is made on demand.
@@ -38,7 +38,7 @@ impl Symbolizer {
         match answer {
             Ok(WorkerResponse::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
                 let table = Table::from_bytes(bytes).ok_or(NoTable::BadFile)?;
-                Ok(TablePart { table, window: TableWindow { start, end } })
+                Ok(TablePart { table, window: TableRange { start, end } })
             }
             Ok(WorkerResponse::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),

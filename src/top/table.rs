@@ -13,7 +13,7 @@ use crate::output::report::{percent, share, thousands};
 use crate::profile::frames::Symbol;
 use crate::profile::kind::Origin;
 use crate::profile::neighbours::CallSide;
-use crate::profile::report::{JvmReport, NameSource};
+use crate::profile::report::{JvmReport, ReportedNameSource};
 use crate::profile::samples::Weight;
 use crate::profile::tables::family;
 use crate::profile::{Accounts, Labels, Profile, ProfileView};
@@ -236,12 +236,12 @@ fn account(choice: &TopChoice, snapshot: &Snapshot) -> TopTable {
 
 fn jvm_line(jvm: &JvmReport) -> String {
     let names = match &jvm.names {
-        NameSource::AgentAtStart | NameSource::AgentLate { .. } | NameSource::AgentDuringRun { .. } => {
-            "names by the agent".to_owned()
-        }
-        NameSource::Memory { .. } => "names from memory".to_owned(),
-        NameSource::Off => "no names".to_owned(),
-        NameSource::Refused { label, .. } => format!("no names: {label}"),
+        ReportedNameSource::AgentAtStart
+        | ReportedNameSource::AgentLate { .. }
+        | ReportedNameSource::AgentDuringRun { .. } => "names by the agent".to_owned(),
+        ReportedNameSource::Memory { .. } => "names from memory".to_owned(),
+        ReportedNameSource::Off => "no names".to_owned(),
+        ReportedNameSource::Refused { label, .. } => format!("no names: {label}"),
     };
     #[allow(clippy::cast_precision_loss)]
     let java = if jvm.samples == 0 { 0.0 } else { jvm.java_samples as f64 / jvm.samples as f64 };

@@ -140,7 +140,7 @@ impl LockFields {
 
 /// A JVM, as the unwinder needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HotSpot {
+pub struct HotSpotUnwindInfo {
     /// The code of the template interpreter.
     pub interpreter: CodeSpan,
     /// The stubs to which frames of a virtual thread return while their callers are in the heap.
@@ -161,7 +161,7 @@ pub struct HotSpot {
     pub locks: Option<LockFields>,
 }
 
-impl HotSpot {
+impl HotSpotUnwindInfo {
     /// The bytes of `struct jp_vm`, without spans of stubs beyond [`MAX_STUBS`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_struct() {
         let span = |start, end| CodeSpan { start, end };
-        let hotspot = HotSpot {
+        let hotspot = HotSpotUnwindInfo {
             interpreter: span(1, 2),
             continuation: span(11, 12),
             stubs: vec![span(3, 4); 9],

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 
 use super::pages::PageAllocator;
 use super::table::rule_at;
-use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, ProgramLayout, Rule, Space, Table};
+use super::{CHUNK_PAGES, CHUNKS, HotSpotUnwindInfo, PAGE, ProgramLayout, Rule, Space, Table};
 
 /// The number of retired pages at which the store waits for programs; the wait takes the kernel some milliseconds.
 const MAX_RETIRED_PAGES: u32 = 64;
@@ -138,7 +138,7 @@ impl<M: TableMemory> TableStore<M> {
     }
 
     /// Loads the description of a JVM, in the same way as [`load`](Self::load).
-    pub fn load_vm(&mut self, vm: &HotSpot) -> Option<TableKey> {
+    pub fn load_vm(&mut self, vm: &HotSpotUnwindInfo) -> Option<TableKey> {
         self.load_bytes(&vm.to_bytes())
     }
 

@@ -37,7 +37,7 @@ pub struct TablePart {
     /// The rules for the code in `window`.
     pub table: Table,
     /// The described code. Code outside of the window needs another table.
-    pub window: TableWindow,
+    pub window: TableRange,
 }
 
 /// Collects rules in any order and builds a table.
@@ -48,7 +48,7 @@ pub struct TableBuilder {
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
     /// Offsets in the file; code elsewhere is ignored.
-    window: TableWindow,
+    window: TableRange,
     /// The offset around which the window may be narrowed; `None`: the window must stay whole.
     around: Option<u64>,
     max_bytes: usize,
@@ -56,16 +56,16 @@ pub struct TableBuilder {
 
 /// Offsets `start..end` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableWindow {
+pub struct TableRange {
     /// The first offset of the code, bytes.
     pub start: u64,
     /// The offset after the last.
     pub end: u64,
 }
 
-impl TableWindow {
+impl TableRange {
     /// All offsets that a table can hold: the first 4 GiB of a file.
-    pub const ALL: TableWindow = TableWindow { start: 0, end: 1 << 32 };
+    pub const ALL: TableRange = TableRange { start: 0, end: 1 << 32 };
 
     /// Whether the window has this offset.
     #[must_use]
@@ -93,7 +93,7 @@ impl Default for TableBuilder {
             i386: false,
             pieces: Vec::new(),
             rules: HashMap::new(),
-            window: TableWindow::ALL,
+            window: TableRange::ALL,
             around: None,
             max_bytes: MAX_BYTES,
         }
@@ -112,7 +112,7 @@ impl TableBuilder {
     /// # Errors
     /// [`TooLarge`]: then no table can be built.
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
-        if end >= TableWindow::ALL.end && self.around.is_none() {
+        if end >= TableRange::ALL.end && self.around.is_none() {
             return Err(TooLarge);
         }
         let (start, end) = (start.max(self.window.start), end.min(self.window.end));
@@ -137,16 +137,16 @@ impl TableBuilder {
 
     /// Keeps the half of the window that contains `around`.
     fn narrow(&mut self) -> Result<(), TooLarge> {
-        let TableWindow { start, end } = self.window;
+        let TableRange { start, end } = self.window;
         let around = self.around.filter(|&around| self.window.contains(around)).ok_or(TooLarge)?;
         if end - start <= 1 << STEP_SHIFT {
             return Err(TooLarge);
         }
         let middle = u64::midpoint(start, end);
         let half = if around < middle {
-            TableWindow { start, end: middle }
+            TableRange { start, end: middle }
         } else {
-            TableWindow { start: middle, end }
+            TableRange { start: middle, end }
         };
         self.window = half;
         let rules: HashMap<u32, Rule> = self.rules.drain().map(|(rule, number)| (number, rule)).collect();
@@ -200,7 +200,7 @@ impl TableBuilder {
     /// [`TooLarge`] if the rules do not fit into one table and the window cannot be narrowed any more.
     pub fn build_part(mut self) -> Result<Option<TablePart>, TooLarge> {
         loop {
-            if self.pieces.is_empty() && self.window != TableWindow::ALL {
+            if self.pieces.is_empty() && self.window != TableRange::ALL {
                 self.add(self.window.start, self.window.start + 1, Rule::None)?;
             }
             match self.lay_out() {

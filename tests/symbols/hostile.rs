@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jbpf_prof::profile::UnknownReason;
 use jbpf_prof::sample::{StopReason, UserWord};
-use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::native::Native;
 use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,7 +135,7 @@ fn call_frame_information_that_lies_names_only_its_own_file() {
         let starts = (0..96).filter_map(|i| {
             let offset = 0x1000 + i * 8;
             let called = native.functions_at(&[offset], true).remove(0).ok()?.remove(0).called;
-            let Called::Start(start) = called else { return None };
+            let FunctionName::Start(start) = called else { return None };
             // A description may be wrong about a function's end, but must not put its beginning behind the address.
             assert!((0x1000..=offset).contains(&start), "round {round}: {start:#x} for {offset:#x}");
             Some(start)

@@ -5,7 +5,7 @@ use super::layout::{BlobPlace, VmLayout};
 use super::stubs::stubs_of;
 use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS};
-use crate::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
+use crate::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo};
 
 /// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
 const STUBS: &str = "StubRoutines";
@@ -18,7 +18,10 @@ const MAX_INTERPRETER: u64 = 4 << 20;
 /// Reads the unwind description without what depends on flags, which the caller knows: `frame_pointers` and `locks`. A
 /// JVM that cannot run Java yet gives [`InvalidMemory`]; so do machines whose frames the unwinder does not know
 /// (`bpf/step_hotspot.h`).
-pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, InvalidMemory> {
+pub(in crate::jvm) fn hotspot<M: Memory>(
+    memory: &M,
+    layout: &VmLayout,
+) -> Result<HotSpotUnwindInfo, InvalidMemory> {
     if !cfg!(target_arch = "x86_64") {
         return Err(InvalidMemory);
     }
@@ -34,7 +37,7 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
         segment_map: heap.segment_map.start,
     });
     let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.end.saturating_sub(heap.span.start)));
-    Ok(HotSpot {
+    Ok(HotSpotUnwindInfo {
         interpreter: interpreter(memory, layout)?,
         continuation: continuation.unwrap_or_default(),
         stubs: stubs.into_iter().map(|stub| stub.code).take(MAX_STUBS).collect(),

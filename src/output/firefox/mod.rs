@@ -167,7 +167,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     /// Marks a wait in the thread's first row. The wait ends at `at`: it belongs to the second in which it ends.
     fn add_wait(&mut self, sample: &Sample, at: u64) {
         let thread = self.thread(sample.labels, self.view.event());
-        let wait = self.view.waits_up(sample.leaf).next();
+        let wait = self.view.wait_frames_at_leaf(sample.leaf).next();
         let wait = wait.map(|id| (self.view.frames().kind(id), self.view.frames().symbol_of(id)));
         let (kind, reason) = match wait {
             Some((kind, symbol)) => (kind, self.text(symbol)),

@@ -225,7 +225,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             let is_wait = row.event == Event::Wait;
             let (mut code, mut state, mut reason) = (row.leaf, NONE, NONE);
             if is_wait {
-                code = self.view.code_up(row.leaf).next().unwrap_or(NodeId::ROOT);
+                code = self.view.code_path_from_leaf(row.leaf).next().unwrap_or(NodeId::ROOT);
                 state = self.constants.text(labels.state.name());
                 reason = self.constants.text(&self.wait_reason(row.leaf));
             }
@@ -313,7 +313,8 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
     /// Why a thread waited, in the words of all formats: `wait: lock`, `idle: thread pool`, `runnable`.
     fn wait_reason(&self, leaf: NodeId) -> String {
         let frames = self.view.frames();
-        let symbols = self.view.waits_up(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
+        let symbols =
+            self.view.wait_frames_at_leaf(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
         let texts = symbols.map(|symbol| name::bare(frames.name(symbol)));
         texts.collect::<Vec<_>>().join(", ")
     }

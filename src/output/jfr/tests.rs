@@ -51,12 +51,18 @@ fn profile() -> Profile {
     ];
     let lock = stack(&mut profile, &of(&lock));
     let ms = |count| Weight { count, value: count * 1_000_000, ..Weight::default() };
-    profile.add_in(0, deep, runs, Event::Cpu, ms(4));
-    profile.add_in(2, deep, runs, Event::Cpu, ms(3));
-    profile.add_in(2, flat, runs, Event::Cpu, ms(2));
-    profile.add_in(1, bare, other, Event::Cpu, ms(1));
-    profile.add_in(1, lock, waits, Event::Wait, ms(5));
-    profile.add_in(1, flat, runs, Event::PageFaults, Weight { count: 6, value: 600, ..Weight::default() });
+    profile.add_interned_in_second(0, deep, runs, Event::Cpu, ms(4));
+    profile.add_interned_in_second(2, deep, runs, Event::Cpu, ms(3));
+    profile.add_interned_in_second(2, flat, runs, Event::Cpu, ms(2));
+    profile.add_interned_in_second(1, bare, other, Event::Cpu, ms(1));
+    profile.add_interned_in_second(1, lock, waits, Event::Wait, ms(5));
+    profile.add_interned_in_second(
+        1,
+        flat,
+        runs,
+        Event::PageFaults,
+        Weight { count: 6, value: 600, ..Weight::default() },
+    );
     for (event, kept, lost) in [(Event::Cpu, 10, 2), (Event::Wait, 5, 0), (Event::PageFaults, 6, 1)] {
         let accounts = profile.accounts_mut(event);
         (accounts.taken, accounts.kept, accounts.expected) = (kept + lost, kept, kept + lost);
@@ -196,7 +202,13 @@ fn an_id_has_one_meaning_in_all_chunks() {
     for second in 0..50 {
         let name = format!("f{second}");
         let leaf = stack(&mut profile, &[(Kind::Native, &name)]);
-        profile.add_in(second, leaf, labels, Event::Cpu, Weight { count: 2, ..Weight::default() });
+        profile.add_interned_in_second(
+            second,
+            leaf,
+            labels,
+            Event::Cpu,
+            Weight { count: 2, ..Weight::default() },
+        );
     }
     let parsed = parsed(&profile, 300);
     // The parser asserts it.

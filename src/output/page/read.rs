@@ -205,7 +205,7 @@ impl PageReader<'_> {
                 let weight = Weight { count, value: count.saturating_mul(each), ..Weight::default() };
                 let sum = sums.entry(event).or_default();
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
-                self.profile.add_in(second, leaf, labels, event, weight);
+                self.profile.add_interned_in_second(second, leaf, labels, event, weight);
                 next += 1;
             }
         }

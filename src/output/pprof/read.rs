@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
                     Some(reason) => {
                         profile.accounts_mut(event).lose(name::bare(reason).to_owned(), weight.count);
                     }
-                    None => profile.add_at(node, labels, event, weight),
+                    None => profile.add_interned(node, labels, event, weight),
                 }
             }
         }

@@ -73,7 +73,7 @@ mod tests {
             let stack = profile.intern_stack(&frames);
             let weight =
                 Weight { count: samples, value: samples << 20, objects: Estimate::whole(samples << 10) };
-            profile.add_in(0, stack, labels, Event::Alloc, weight);
+            profile.add_interned_in_second(0, stack, labels, Event::Alloc, weight);
         }
         let allocated = Some(AllocatedBytes {
             profiled: 5 << 20,

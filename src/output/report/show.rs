@@ -8,7 +8,7 @@ use super::layout::{bytes, cut_middle, percent, thousands};
 use super::sections;
 use crate::output::folded::FoldedTexts;
 use crate::profile::filter::Glob;
-use crate::profile::fold::{Fold, Folded};
+use crate::profile::fold::{FoldOptions, PictureBox};
 use crate::profile::{Profile, ProfileView};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
@@ -104,8 +104,8 @@ fn branches(view: &ProfileView<'_>, texts: &FoldedTexts) -> Vec<Branch> {
     let root = Branch { depth: 0, item: 0, itself: 0, total: 0, children: Vec::new() };
     let mut branches = vec![root];
     let mut path = vec![0];
-    let fold = Fold { items: &texts.items, least: 0.0, reverse: false };
-    let visited = fold.walk(view, |Folded { depth, item, ends }| {
+    let fold = FoldOptions { items: &texts.items, least: 0.0, reverse: false };
+    let visited = fold.walk(view, |PictureBox { depth, item, ends }| {
         path.truncate(depth + 1);
         let place = branches.len();
         if let Some(parent) = path.last() {

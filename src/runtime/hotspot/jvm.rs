@@ -6,11 +6,11 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::jvm_setup::{DescribedJvm, JvmSetupResult, NoAgent, SymbolSource};
+use super::jvm_setup::{DescribedJvm, JvmSetupResult, NoAgent, OpenedSource};
 use super::pauses::Pauses;
 use crate::jvm::vm::VmLayout;
 use crate::jvm::{
-    self, AttachFailure, AttachOptions, Attached, Inspection, JavaVersion, Jvm, LogSource, OpenedMemory,
+    self, AgentStart, AttachFailure, AttachOptions, Attached, Inspection, JavaVersion, Jvm, OpenedMemory,
     Refusal,
 };
 use crate::plan::JavaNaming;
@@ -19,7 +19,7 @@ use crate::process::cgroup::CgroupMembership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::profile::pauses::PauseTotals;
-use crate::profile::report::{JvmRefusal, JvmReport, NameSource, ThrottleTotals};
+use crate::profile::report::{JvmRefusal, JvmReport, ReportedNameSource, ThrottleTotals};
 use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
 use crate::world::{PartEnd, RuntimeSamples, WindowPauses};
@@ -55,7 +55,7 @@ enum NamingState {
     /// No names were requested.
     Off,
     /// The JVM has exited, and its last stacks are named: the symbol source for the report.
-    Closed(NameSource),
+    Closed(ReportedNameSource),
 }
 
 /// How long after it was first seen a starting JVM is described again. The JVM makes stubs until its compilers run,
@@ -185,18 +185,18 @@ impl JvmEntry {
     }
 
     /// Takes the result of an attach.
-    fn take_result(&mut self, result: Result<SymbolSource, AttachFailure>) {
+    fn take_result(&mut self, result: Result<OpenedSource, AttachFailure>) {
         self.took = self.began.elapsed();
         match result {
-            Ok(SymbolSource::Log(attached)) => {
+            Ok(OpenedSource::Log(attached)) => {
                 self.inspection = Some(attached.inspection.clone());
                 self.names = NamingState::Attached(attached);
             }
-            Ok(SymbolSource::Memory(opened)) => {
+            Ok(OpenedSource::Memory(opened)) => {
                 self.inspection = Some(opened.inspection.clone());
                 self.names = NamingState::Opened(opened);
             }
-            Ok(SymbolSource::None) => self.names = NamingState::Off,
+            Ok(OpenedSource::None) => self.names = NamingState::Off,
             Err(AttachFailure { refusal, inspection }) => {
                 self.inspection = inspection.map(|inspection| *inspection);
                 self.names = NamingState::Refused(refusal);
@@ -270,7 +270,7 @@ impl JvmEntry {
                 let log = JvmLog {
                     file,
                     clock_offset_ns: attached.clock_offset,
-                    consume: attached.source == LogSource::Late,
+                    consume: attached.source == AgentStart::Late,
                     blobs: attached.blobs.clone(),
                 };
                 symbolizer.add_agent_log(process, log)
@@ -367,24 +367,25 @@ impl JvmEntry {
         })
     }
 
-    fn source(&self) -> NameSource {
+    fn source(&self) -> ReportedNameSource {
         let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         match &self.names {
             NamingState::Attached(attached) => match (attached.source, self.late) {
-                (LogSource::AtStart, _) => NameSource::AgentAtStart,
-                (LogSource::Late, true) => NameSource::AgentDuringRun { ms },
-                (LogSource::Late, false) => NameSource::AgentLate { ms },
+                (AgentStart::AtStart, _) => ReportedNameSource::AgentAtStart,
+                (AgentStart::Late, true) => ReportedNameSource::AgentDuringRun { ms },
+                (AgentStart::Late, false) => ReportedNameSource::AgentLate { ms },
             },
-            NamingState::Opened(_) => NameSource::Memory { ms },
+            NamingState::Opened(_) => ReportedNameSource::Memory { ms },
             NamingState::Refused(refusal) => {
                 let JvmRefusal { label, mut hint } = refused(refusal);
-                if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.leaves_memory() {
+                if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.allows_memory_reading()
+                {
                     hint.push_str(" --java auto and --java vm read its names out of its memory.");
                 }
-                NameSource::Refused { label, hint }
+                ReportedNameSource::Refused { label, hint }
             }
             NamingState::Closed(source) => source.clone(),
-            NamingState::Attaching(_) | NamingState::Off => NameSource::Off,
+            NamingState::Attaching(_) | NamingState::Off => ReportedNameSource::Off,
         }
     }
 }

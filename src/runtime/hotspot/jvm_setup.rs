@@ -8,7 +8,7 @@ use crate::jvm::{self, AttachFailure, AttachOptions, Attached, Jvm, OpenedMemory
 use crate::plan::{AgentRule, JavaNaming, PermanentRefusals, Settings};
 use crate::process::container::Node;
 use crate::sample::{Event, MonoNs};
-use crate::world::AgentSampling;
+use crate::world::AgentSamplingRequests;
 
 /// A JVM with its unwind description.
 pub(super) struct DescribedJvm {
@@ -42,7 +42,7 @@ pub(super) struct AgentRequests {
     /// The mean number of bytes between two samples; `None` if allocations are not profiled.
     pub(super) interval: Option<u64>,
     /// The JVMs whose agents are asked.
-    pub(super) sampling: AgentSampling,
+    pub(super) sampling: AgentSamplingRequests,
 }
 
 impl AgentRequests {
@@ -52,7 +52,7 @@ impl AgentRequests {
 
     pub(super) fn of(settings: &Settings) -> AgentRequests {
         let alloc = settings.events.iter().find(|of| of.event == Event::Alloc);
-        AgentRequests { interval: alloc.map(|of| of.period), sampling: AgentSampling::default() }
+        AgentRequests { interval: alloc.map(|of| of.period), sampling: AgentSamplingRequests::default() }
     }
 
     /// The interval for the JVM with this pid; `None`: its agent is not asked.
@@ -83,7 +83,7 @@ pub(super) struct JvmSetupResult {
     pub(super) undescribed: Option<Refusal>,
     /// Set if the JVM should have the agent, and its memory was opened instead.
     pub(super) no_agent: Option<NoAgent>,
-    pub(super) names: Result<SymbolSource, AttachFailure>,
+    pub(super) names: Result<OpenedSource, AttachFailure>,
 }
 
 /// Why a JVM has no agent.
@@ -94,7 +94,7 @@ pub(super) struct NoAgent {
 }
 
 /// Where the names of a JVM come from.
-pub(super) enum SymbolSource {
+pub(super) enum OpenedSource {
     Log(Box<Attached>),
     Memory(Box<OpenedMemory>),
     None,
@@ -127,7 +127,7 @@ impl JvmSetup {
         let open = || match jvm::open(&jvm, &options) {
             Ok(opened) => {
                 let again = opened.described().map(send).err();
-                (Some(again), Ok(SymbolSource::Memory(Box::new(opened))))
+                (Some(again), Ok(OpenedSource::Memory(Box::new(opened))))
             }
             Err(failed) => (None, Err(failed)),
         };
@@ -139,7 +139,7 @@ impl JvmSetup {
         requests.sampling.set(tgid, agent_probes::result_of(&mut attached));
         let (again, names) = match attached {
             Some(Err(AttachFailure { refusal: why, inspection }))
-                if java.reads_memory() && why.leaves_memory() =>
+                if java.reads_memory() && why.allows_memory_reading() =>
             {
                 no_agent = Some(NoAgent { why, in_this_session: asked });
                 let (again, names) = open();
@@ -149,9 +149,9 @@ impl JvmSetup {
                 };
                 (again, names.map_err(known))
             }
-            Some(attached) => (None, attached.map(SymbolSource::Log)),
+            Some(attached) => (None, attached.map(OpenedSource::Log)),
             None if java.reads_memory() => open(),
-            None => (None, Ok(SymbolSource::None)),
+            None => (None, Ok(OpenedSource::None)),
         };
         // A JVM that has just started makes more of its stubs meanwhile.
         let again = again.or_else(|| (late || first.is_none()).then(describe));

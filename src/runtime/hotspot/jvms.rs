@@ -21,7 +21,7 @@ use crate::profile::report::JvmReport;
 use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
 use crate::symbolize::{LogStats, Symbolizer};
 use crate::targets::processes;
-use crate::world::{AgentSamples, NameDelay, PartEnd, Readiness, WindowPauses, World};
+use crate::world::{AgentSamplingState, NameDelay, PartEnd, Readiness, WindowPauses, World};
 
 /// How often leases are renewed while attaches are pending.
 const RENEW: Duration = Duration::from_secs(1);
@@ -291,7 +291,7 @@ impl HotSpotJvms {
                 let _ = if entry.log.given_up { attached.end_lease() } else { attached.renew_lease(until) };
                 if entry.log.given_up {
                     let why = "its log is not read any more, because it is too large".to_owned();
-                    self.requests.sampling.set(*tgid, AgentSamples::Refused(why));
+                    self.requests.sampling.set(*tgid, AgentSamplingState::Refused(why));
                 }
             }
         }
