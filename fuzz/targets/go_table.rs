@@ -2,7 +2,7 @@
 #![no_main]
 
 use jbpf_prof::symbolize::function::FunctionName;
-use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
+use jbpf_prof::symbolize::go_fixture::{LENGTH, MAIN, VERSIONS, program};
 use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 

@@ -11,9 +11,9 @@ use super::command_line::main_of;
 use crate::process::cgroup::CgroupMembership;
 use crate::process::maps::{Maps, MapsEntry};
 use crate::process::path::bytes_path;
-use crate::process::patience::PATIENCE;
 use crate::process::process_dir::{ProcessDir, Running};
 use crate::process::procfs::{self, MAX_ARGUMENTS};
+use crate::process::timed_calls::PATIENCE;
 use crate::process::{CallTimedOut, TimedCalls};
 use crate::sample::{MonoNs, ProcessId};
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::channel::{Channel, ChannelError};
-use super::patience::wait;
+use super::timed_calls::wait;
 
 /// A child and the socket over which it answers.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use super::moved_search::{MovedCode, MovedCodeSearch};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, FileQuery};
 use super::options::ProcessOptions;
-use super::patience::Tenant;
 use super::root::{FileOwner, ProcessRoot};
 use super::served::CopyQuota;
+use super::timed_calls::Tenant;
 use crate::sample::MonoNs;
 
 /// Descriptors that other parts of the profiler may use.

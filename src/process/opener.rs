@@ -22,9 +22,9 @@ use super::file::{ContentKey, FoundFile, Unopened};
 use super::moved_search::{self, MovedCode, MovedCodeSearch};
 use super::opening::{self, FileQuery, LiveMapping};
 use super::path::bytes_path;
-use super::patience::{HungCalls, MAX_STUCK, Tenant, sleeps};
 use super::root::{self, FileOwner, OpenRefusal, ProcessRoot};
 use super::served::{self, ServedFileCopy};
+use super::timed_calls::{HungCalls, MAX_STUCK, Tenant, sleeps};
 use super::{errno_of, procfs};
 
 /// The hidden first argument that makes an opener of this binary.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::patience::PATIENCE;
+use super::timed_calls::PATIENCE;
 
 /// Limits. The defaults fit a host with some thousand processes.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::covered::CoveredCode;
+use super::covered_code::CoveredCode;
 use super::event::{EventKind, MmapRecord, ProcessEvent};
 use super::files::FileTable;
 use super::opener::OpenersCost;

@@ -11,8 +11,8 @@ use super::message::{MAX_MESSAGE, WorkerObject, WorkerRequest, WorkerResponse};
 use super::worker;
 use crate::process::channel::ChannelError;
 use crate::process::child::ChildProcess;
-use crate::process::patience::{HungCalls, Tenant};
 use crate::process::procfs;
+use crate::process::timed_calls::{HungCalls, Tenant};
 
 /// CPU time and memory of a worker and its predecessors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::changes::CodeChanges;
 use super::message::{Changed, LogReading, LogStats, MemoryReading, WorkerRequest};
 use crate::jvm::code;
 use crate::jvm::vm::{StubBlobs, VmLayout};
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 use crate::sample::{MonoNs, ProcessId};
 
 /// Workers that reading one JVM's log or memory may cost before the source is left alone for a while (backoff).

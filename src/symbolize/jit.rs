@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::address_cache::TimedAddress;
 use super::child::{WorkerLoss, WorkerProcess};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::TimedAddress;
 use super::message::{JitLookup, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::name_answers::NameAnswers;
 use super::perfmap::MAX_STEPS;

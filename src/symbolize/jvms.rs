@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
+use super::address_cache::{JavaFrames, LookupAddress, TimedResult};
 use super::changes::CodeChanges;
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, LookupAddress, TimedResult};
 use super::message::{
     Changed, InterpretedFrameRequest, JavaLookup, LogStats, WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::method_cache::{InterpretedFrame, MethodCache};
 use super::name_answers::{AnswerMark, NameAnswers};
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use super::address_cache::{JavaFrames, KnownAddress, LookupAddress, SpaceNumber, TimedAddress};
 use super::frames::{FrameChain, unknown};
-use super::known::{JavaFrames, KnownAddress, LookupAddress, SpaceNumber, TimedAddress};
 use super::method_cache::InterpretedFrame;
 use super::place::FileHandle;
 use crate::process::FileId;

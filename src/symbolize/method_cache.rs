@@ -1,8 +1,8 @@
 //! A cache of frames of the interpreter. Each answer is valid for a range of times.
 
+use super::address_cache::{TimedResult, ValidTimes};
 use super::cache::Cache;
 use super::frames::FrameChain;
-use super::known::{TimedResult, ValidTimes};
 use crate::sample::{MonoNs, ProcessId};
 
 /// A method, and the position in it.

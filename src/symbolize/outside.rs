@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerProcess};
 use super::message::{ThreadToUnwind, WorkerRequest, WorkerResponse};
 use crate::outside::OutsideStack;
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 
 /// Deadline of a request. A process can block the reading of its memory, by pages behind a user-space file system.
 const DEADLINE: Duration = Duration::from_secs(2);

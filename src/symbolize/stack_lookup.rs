@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::address_cache::{SpaceNumber, TimedResult, ValidTimes};
 use super::frames::FrameChain;
-use super::known::{SpaceNumber, TimedResult, ValidTimes};
 use super::lookup::WordLookup;
 use super::vthread;
 use crate::profile::{Frame, Kind, UnknownReason};

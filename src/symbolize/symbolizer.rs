@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use super::address_cache::{
+    AddressCache, KnownAddress, LookupAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
+};
 use super::cache::Cache;
 use super::child::{MAX_DIVISOR, WorkerProcess};
 use super::config::SymbolConfig;
@@ -16,9 +19,6 @@ use super::followed::{JvmLog, JvmMemory};
 use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::JitMaps;
 use super::jvms::{JavaLeafCounts, JvmNames};
-use super::known::{
-    AddressCache, KnownAddress, LookupAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
-};
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
 use super::message::{LogStats, ThreadToUnwind};

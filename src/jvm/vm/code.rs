@@ -35,7 +35,7 @@ const MAX_READ: u64 = 256 << 20;
 /// Most blobs that are checked. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
 /// A blob without a lookup for so long, ns, is not checked any more: no cached result is used for longer
-/// (`symbolize/known.rs` asks again every minute). In a JVM that runs for days any of its code has run once.
+/// (`symbolize/address_cache.rs` asks again every minute). In a JVM that runs for days any of its code has run once.
 const KEPT: u64 = 75_000_000_000;
 /// How long ranges of freed code are remembered, ns: as long as stacks may wait for their names.
 const REMEMBER: u64 = 10_000_000_000;

@@ -19,7 +19,7 @@
 use super::bounded_memory::BoundedMemory;
 use super::layout::{ClassUnloadLayout, VmLayout};
 use super::loaders::Loaders;
-use super::looks::{MethodLooks, UnloadEvidence};
+use super::method_looks::{MethodLooks, UnloadEvidence};
 use super::methods::{MethodInfo, MethodReader};
 use super::miss::VmMiss;
 use super::unloads::UnloadHistory;

@@ -23,9 +23,9 @@ mod loaders;
 mod lock_classes;
 mod lock_owners;
 mod locks;
-mod looks;
 #[cfg(any(test, fuzzing))]
 pub mod made;
+mod method_looks;
 mod methods;
 mod miss;
 mod permanent;

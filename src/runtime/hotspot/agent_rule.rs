@@ -7,9 +7,9 @@ use crate::process::TimedCalls;
 use crate::process::cgroup::CgroupMembership;
 use crate::process::container::{Container, Node};
 use crate::process::hierarchies::Hierarchies;
-use crate::process::patience::PATIENCE;
 use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, MAX_ARGUMENTS};
+use crate::process::timed_calls::PATIENCE;
 
 /// Whether a rule applies to a process. No rule applies to a process that cannot be read in time.
 pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
