@@ -49,7 +49,7 @@ pub mod throttling;
 pub mod timed_calls;
 mod unlocated;
 
-pub use ancestry::Ancestor;
+pub use ancestry::{Ancestor, AncestorProgram};
 pub use code::{CodeRange, CodeSource, ProcessCode};
 pub use covered_code::CoveredCode;
 pub use event::{EventKind, ProcessEvent};

@@ -7,7 +7,7 @@ use super::message::{
     Changed, InterpretedFrameRequest, JavaClassAt, JavaLookup, LogReading, LogStats, WorkerResponse,
 };
 use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
-use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
+use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, TimedCode, Validity};
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
 
@@ -77,14 +77,15 @@ impl JavaSource for JavaLog {
         let mut code = self.timeline.lookups();
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
-            let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
+            let Some(TimedCode { validity, found }) = code.lookup_until(lookup.pc, lookup.leaf, from, to)
+            else {
                 names.add_mark(AnswerMark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
             };
-            if hold == Validity::Ends {
+            if validity == Validity::Ends {
                 names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {

@@ -21,7 +21,7 @@ use super::perfmap::PerfMap;
 use super::process_context;
 use super::sandbox;
 use super::thread_local;
-use crate::process::channel::{Channel, ChannelError};
+use crate::process::channel::{Channel, ChannelError, Received};
 use crate::profile::{Kind, UnknownReason};
 use crate::unwind::{TablePart, TableRange};
 
@@ -47,12 +47,12 @@ const MAX_RECENT: usize = 4;
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
     let mut worker = Worker::default();
     loop {
-        let (request, descriptors) = match channel.receive(MAX_MESSAGE, None) {
+        let Received { message, descriptors } = match channel.receive(MAX_MESSAGE, None) {
             Ok(received) => received,
             Err(ChannelError::Closed) => return Ok(()),
             Err(e) => return Err(e),
         };
-        let response = match request {
+        let response = match message {
             WorkerRequest::Unwind { space, threads } => unwind_threads(descriptors, space, &threads),
             other => worker.answer(other, descriptors.into_iter().next_back()),
         };

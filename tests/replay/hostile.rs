@@ -238,7 +238,7 @@ fn whatever_memory_holds_a_walk_is_bounded() {
         // In every second round a part of the heap is the interpreter's, whose frames contain the method that it runs.
         let part = CodeSpan { start: HEAP + 0x2000, end: HEAP + 0xa000 };
         let interpreter = if round % 2 == 0 { part } else { CodeSpan::default() };
-        let vm = HotSpotUnwindInfo { interpreter, bcp: round / 2 % 2, ..jvm() };
+        let vm = HotSpotUnwindInfo { interpreter, bcp_slot: round / 2 % 2, ..jvm() };
         all.extend(made.walk_in(&format!("chance-{round}"), &vm));
     }
     assert_bounded("chance", &all);

@@ -319,7 +319,7 @@ fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherw
     let mut log = Log::new();
     let method = [log.method("a.B", "run")];
     let stubs =
-        |places: &[u64]| places.iter().map(|&start| StubBlob { start, size: SIZE, name: 0 }).collect();
+        |places: &[u64]| places.iter().map(|&start| StubBlob { start, size: SIZE, name_index: 0 }).collect();
     let blobs = StubBlobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
     log.load(0, 3 * SECOND, CODE, &method);
     let mut symbolizer = start();

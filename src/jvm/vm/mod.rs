@@ -38,7 +38,7 @@ mod unloads;
 mod unsigned5;
 
 pub use code::{AddressQuery, VmAnswer, VmCode, VmStats};
-pub(super) use frames::hotspot;
+pub(super) use frames::read_unwind_info;
 pub use interpreted::{ClassQuery, MethodQuery};
 pub use layout::VmLayout;
 pub(super) use locks::lock_fields;

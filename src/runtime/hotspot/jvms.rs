@@ -129,11 +129,11 @@ impl HotSpotJvms {
     /// Passes new unwind descriptions to the unwinder. From then on methods that the interpreter runs have names.
     pub(super) fn publish_descriptions(&mut self, world: &mut World) {
         for DescribedJvm { tgid, description } in self.described.1.try_iter() {
-            let jvm::JvmDescription { hotspot, memory, layout } = description;
+            let jvm::JvmDescription { unwind_info, memory, layout } = description;
             if let Some(entry) = self.entries.get_mut(&tgid) {
                 entry.take_description(memory, layout, &mut world.symbolizer);
             }
-            world.described.push((tgid, hotspot));
+            world.described.push((tgid, unwind_info));
         }
     }
 
