@@ -59,7 +59,7 @@ Coming from async-profiler: -a is --all and means processes, -d is --duration, -
 #[command(
     name = "jbpf-prof",
     version,
-    long_version = super::version::long(),
+    long_version = super::version::long_version(),
     args_conflicts_with_subcommands = true,
     max_term_width = 100,
     after_help = "Run 'jbpf-prof --help' for details and examples.",

@@ -28,7 +28,7 @@ use clap::error::{ContextKind, ContextValue};
 pub use args::Report;
 pub use clap_complete::Shell;
 pub use config::RecordConfig;
-pub use explanation::explained;
+pub use explanation::with_host_cause;
 pub use pages::{completions, write_man_pages};
 
 use crate::failure::{Exit, Failure};

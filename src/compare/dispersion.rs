@@ -20,12 +20,12 @@ const CAUTION: f64 = 3.0;
 /// From one variance of the grid to the next.
 const STEP: f64 = 1.5;
 
-/// The smallest variance of the grid is `LEAST_EXTRA / leverage`: a function with the largest leverage gets a dispersion
-/// of 1 + `LEAST_EXTRA` by it.
-const LEAST_EXTRA: f64 = 0.05;
-/// The largest variance of the grid is the largest `max(factor, 1) * MOST_TIMES / leverage` of all functions: the true
+/// The smallest variance of the grid is `MIN_EXTRA / leverage`: a function with the largest leverage gets a dispersion
+/// of 1 + `MIN_EXTRA` by it.
+const MIN_EXTRA: f64 = 0.05;
+/// The largest variance of the grid is the largest `max(factor, 1) * MAX_TIMES / leverage` of all functions: the true
 /// dispersion may be this many times the measured one.
-const MOST_TIMES: f64 = 64.0;
+const MAX_TIMES: f64 = 64.0;
 
 /// Rounds of expectation and maximisation. More of them sharpen the prior without better verdicts.
 const ROUNDS: usize = 30;
@@ -108,8 +108,8 @@ impl DispersionPrior {
     /// The prior by which each variance that a measurement can have is as likely as any other.
     fn flat(measured: &[MeasuredDispersion], degrees: f64) -> DispersionPrior {
         let known = || measured.iter().filter(|one| one.leverage > 0.0);
-        let least = known().map(|one| LEAST_EXTRA / one.leverage).fold(f64::INFINITY, f64::min);
-        let most = known().map(|one| one.factor.max(1.0) * MOST_TIMES / one.leverage).fold(0.0, f64::max);
+        let least = known().map(|one| MIN_EXTRA / one.leverage).fold(f64::INFINITY, f64::min);
+        let most = known().map(|one| one.factor.max(1.0) * MAX_TIMES / one.leverage).fold(0.0, f64::max);
         let mut variances = vec![0.0];
         let mut next = least;
         while next < most {

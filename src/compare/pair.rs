@@ -112,7 +112,7 @@ impl ProfilePair {
         for sample in view.by_second() {
             if known.0 != sample.leaf {
                 stack.clear();
-                let nodes = view.trie().up(sample.leaf);
+                let nodes = view.trie().path_to_root(sample.leaf);
                 stack.extend(
                     nodes.filter_map(|node| frames[view.frames().symbol_of(view.frame_of(node)) as usize]),
                 );
@@ -192,8 +192,8 @@ impl ProfilePair {
 
     /// How often a stack was cut because the common profile was full.
     #[must_use]
-    pub fn cut(&self) -> u64 {
-        self.profile.cut()
+    pub fn truncated_stacks(&self) -> u64 {
+        self.profile.truncated_stacks()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::{Event, SpanContext, SpanId, ThreadState, TraceId};
 
-/// A generator of pseudo-random numbers (splitmix64).
+/// A generator of pseudo-random numbers.
 pub(super) struct SplitMix64(u64);
 
 impl SplitMix64 {

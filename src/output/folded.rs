@@ -67,7 +67,8 @@ impl FoldedTexts {
         FoldedTexts { list, items }
     }
 
-    /// Passes a view's lines one at a time, because they may be gigabytes. See [`FoldOptions`] for `least` and `reverse`.
+    /// Passes a view's lines one at a time, because they may be gigabytes. See [`FoldOptions`] for `least` and
+    /// `reverse`.
     pub(super) fn lines<E>(
         &self,
         view: &ProfileView<'_>,
@@ -153,7 +154,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
             .checked_add(Weight { count, ..Weight::default() })
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
-            Some((name::LOST, reason)) => accounts.lose(name::bare(reason).to_owned(), count),
+            Some((name::LOST, reason)) => accounts.lose(name::strip_brackets(reason).to_owned(), count),
             _ if stack == NO_FRAMES => *stacks.entry(NodeId::ROOT).or_default() += count,
             _ => {
                 let frames = parsed.stack(stack, &mut profile);

@@ -65,7 +65,7 @@ fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
     for sample in profile.samples() {
         let mut stack: Vec<String> = profile
             .trie()
-            .up(sample.leaf)
+            .path_to_root(sample.leaf)
             .map(|node| {
                 let mut frame = profile.frames().get(profile.frame_of(node));
                 frame.bci = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::frames::FrameId;
 use super::samples::NodeSamples;
-use super::tables::Sums;
+use super::tables::{FunctionRows, Sums};
 use super::view::ProfileView;
 use crate::sample::Event;
 
@@ -30,14 +30,14 @@ impl ProfileView<'_> {
     /// program.
     #[must_use]
     pub fn lines(&self) -> Vec<LineRow> {
-        let (function, rows) = self.function_rows();
+        let FunctionRows { row_of_symbol, rows } = self.function_rows();
         let mut sums = Sums::default();
         for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let mut up = self.code_path_from_leaf(leaf).map(|node| self.frame_of(node));
             let has_line = |id: &FrameId| self.frames().get(*id).line > 0;
             let line = if self.event() == Event::Cpu { None } else { up.find(has_line) };
             let id = line.unwrap_or_else(|| self.frame_of(leaf));
-            let Some(row) = function[self.frames().symbol_of(id) as usize] else { continue };
+            let Some(row) = row_of_symbol[self.frames().symbol_of(id) as usize] else { continue };
             let frame = self.frames().get(id);
             sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), count);
         }

@@ -125,7 +125,8 @@ impl Profile {
         Profile::with_room(MAX_NODES)
     }
 
-    /// An empty profile with a limit on the nodes of its stacks, of up to 16 bytes each; see [`Profile::cut`].
+    /// An empty profile with a limit on the nodes of its stacks, of up to 16 bytes each; see
+    /// [`Profile::truncated_stacks`].
     #[must_use]
     pub fn with_room(nodes: usize) -> Profile {
         Profile {
@@ -228,7 +229,7 @@ impl Profile {
     /// The node of a stack of interned frames.
     ///
     /// When the profile is full (16 million nodes, 4 million frames) the stack is cut at the first frame that needs a
-    /// new node; see [`Profile::cut`].
+    /// new node; see [`Profile::truncated_stacks`].
     pub fn stack_of(&mut self, frames_root_first: &[FrameId]) -> NodeId {
         let same = self.last.iter().zip(frames_root_first).take_while(|((last, _), frame)| last == *frame);
         self.last.truncate(same.count());
@@ -321,7 +322,7 @@ impl Profile {
 
     /// Keeps only samples whose labels are wanted; the others count as filtered. Of JVMs it keeps the pauses of those
     /// that have wanted labels.
-    pub fn keep(&mut self, wanted: impl Fn(&Labels) -> bool) {
+    pub fn retain_labels(&mut self, wanted: impl Fn(&Labels) -> bool) {
         let pids: HashSet<u32> =
             self.labels.iter().filter(|labels| wanted(labels)).map(|labels| labels.pid).collect();
         self.pauses.keep(|pid| pids.contains(&pid));
@@ -352,7 +353,7 @@ impl Profile {
         for sample in samples {
             let mut stack: Vec<Arc<Frame>> = self
                 .trie
-                .up(sample.leaf)
+                .path_to_root(sample.leaf)
                 .map(|node| Arc::new(self.frames.get(self.frame_of(node))))
                 .collect();
             stack.reverse();
@@ -404,7 +405,7 @@ impl Profile {
 
     /// How often a stack was cut because the profile was full; the report must show a number above 0.
     #[must_use]
-    pub fn cut(&self) -> u64 {
+    pub fn truncated_stacks(&self) -> u64 {
         self.cut
     }
 }
@@ -412,7 +413,7 @@ impl Profile {
 /// A node of the trie with a number of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSamples {
-    /// The node.
+    /// The leaf of a stack, or a frame that stacks share.
     pub node: NodeId,
     /// Number of samples, not their weight.
     pub samples: u64,
@@ -449,7 +450,7 @@ mod tests {
         for (names, node) in stacks.iter().zip(nodes) {
             let mut way: Vec<String> = profile
                 .trie()
-                .up(node)
+                .path_to_root(node)
                 .map(|n| profile.frames().get(profile.frame_of(n)).name.to_string())
                 .collect();
             way.reverse();

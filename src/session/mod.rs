@@ -45,7 +45,7 @@ pub use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefu
 pub use crate::process::container::Node;
 pub use outcome::{Outcome, ResourceUse};
 pub use part_assembler::target as target_text;
-pub use stop::at_signals;
+pub use stop::install_signal_handlers;
 pub use tally::loss_reasons;
 
 use aggregator::{Aggregator, StackDisplay};

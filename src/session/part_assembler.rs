@@ -124,7 +124,7 @@ impl PartAssembler {
             warnings: reported.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
             outputs: Vec::new(),
         };
-        let vitals = ResourceUse {
+        let resource_use = ResourceUse {
             resident: resident(symbols, *openers),
             cached: symbols.cached,
             most_stacks,
@@ -132,7 +132,7 @@ impl PartAssembler {
             tables: reported.tables,
             attached: reported.attached,
         };
-        Outcome { profile, report, vitals, ended: totals.ended }
+        Outcome { profile, report, resource_use, ended: totals.ended }
     }
 
     /// When a part began that ended at `ended_at`: where the last part ended, unless the clock was set meanwhile.

@@ -203,7 +203,7 @@ impl<'a> Stages<'a> {
             let mut outcome = self.course.part(part, &totals, reported, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
-            limits.note(Limit::Stacks, "", outcome.profile.cut());
+            limits.note(Limit::Stacks, "", outcome.profile.truncated_stacks());
             limits.note(Limit::Spans, "", spans_left_out);
             outcome.report.limits = limits.rows();
             hand(outcome);

@@ -40,7 +40,7 @@ pub(super) fn table(choice: &TopChoice, snapshot: &Snapshot, profile: &Profile) 
 }
 
 fn key(view: &ProfileView<'_>, symbol: &Symbol) -> FunctionKey {
-    let name = clean(name::plain(view.frames(), symbol).as_bytes(), MAX_NAME);
+    let name = clean(name::display_name(view.frames(), symbol).as_bytes(), MAX_NAME);
     FunctionKey { name, family: family(symbol.kind) }
 }
 
@@ -125,7 +125,7 @@ fn rate_title(event: Event) -> &'static str {
 }
 
 /// The mean number of CPUs or threads that were busy so, or the events of a second.
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
 fn rate(event: Event, weight: Weight, length_s: f64) -> String {
     if length_s <= 0.0 {
         return "-".to_owned();
@@ -243,7 +243,7 @@ fn jvm_line(jvm: &JvmReport) -> String {
         ReportedNameSource::Off => "no names".to_owned(),
         ReportedNameSource::Refused { label, .. } => format!("no names: {label}"),
     };
-    #[allow(clippy::cast_precision_loss)]
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     let java = if jvm.samples == 0 { 0.0 } else { jvm.java_samples as f64 / jvm.samples as f64 };
     let text = format!("JVM {} {} {}: {names}, {} Java", jvm.pid, jvm.name, jvm.version, share(java));
     clean(text.as_bytes(), MAX_NAME)

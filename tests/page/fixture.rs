@@ -165,7 +165,7 @@ pub fn functions(rows: &[Row], event: Event) -> BTreeSet<(String, u64, u64)> {
     let profile = profile(rows);
     let view = profile.of_event(event);
     let frames = view.frames();
-    let named = |symbol: u32| name::plain(frames, &frames.symbols()[symbol as usize]);
+    let named = |symbol: u32| name::display_name(frames, &frames.symbols()[symbol as usize]);
     view.functions().into_iter().map(|row| (named(row.symbol), row.total, row.itself)).collect()
 }
 

@@ -247,7 +247,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     /// The stack of a leaf without the frames of process and thread, which are rows in this format.
     fn stack(&mut self, thread: ThreadHandle, leaf: NodeId) -> Option<StackHandle> {
         let (mut missing, mut stack) = (Vec::new(), None);
-        for node in self.view.trie().up(leaf) {
+        for node in self.view.trie().path_to_root(leaf) {
             if let Some(known) = self.stacks.get(&(thread, node)) {
                 stack = Some(*known);
                 break;
@@ -278,7 +278,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     fn text(&mut self, symbol: u32) -> StringHandle {
         let (frames, profile) = (self.view.frames(), &mut self.profile);
         *self.strings.entry(symbol).or_insert_with(|| {
-            profile.intern_string(&name::plain(frames, &frames.symbols()[symbol as usize]))
+            profile.intern_string(&name::display_name(frames, &frames.symbols()[symbol as usize]))
         })
     }
 

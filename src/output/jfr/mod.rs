@@ -276,7 +276,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             return id;
         }
         let (view, mut stack) = (self.view, JfrStack { frames: Vec::new(), is_truncated: false });
-        for node in view.trie().up(leaf) {
+        for node in view.trie().path_to_root(leaf) {
             let symbol = symbol_of(view, node);
             if !(self.has_labels && matches!(symbol.kind, Kind::Process | Kind::Thread)) {
                 stack.frames.push(self.frame(node));
@@ -298,7 +298,8 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             return id;
         }
         let view = self.view;
-        let nodes = view.trie().up(leaf).take_while(|node| symbol_of(view, *node).kind == Kind::Waker);
+        let nodes =
+            view.trie().path_to_root(leaf).take_while(|node| symbol_of(view, *node).kind == Kind::Waker);
         let nodes = nodes.filter(|node| &**view.frames().name(symbol_of(view, *node)) != waker::SEPARATOR);
         let mut frames: Vec<JfrFrame> = nodes.map(|node| self.frame(node)).collect();
         if frames.is_empty() {
@@ -315,7 +316,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
         let frames = self.view.frames();
         let symbols =
             self.view.wait_frames_at_leaf(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
-        let texts = symbols.map(|symbol| name::bare(frames.name(symbol)));
+        let texts = symbols.map(|symbol| name::strip_brackets(frames.name(symbol)));
         texts.collect::<Vec<_>>().join(", ")
     }
 

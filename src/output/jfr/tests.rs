@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::metadata::name_of;
-use super::parsed::{JfrFields, JfrValue, Parsed};
+use super::parsed::{ChunkTime, JfrFields, JfrValue, Parsed};
 use super::{CHUNK_SIZE, MAX_SAMPLES, write, write_chunks};
 use crate::output::folded;
 use crate::profile::samples::Weight;
@@ -171,10 +171,10 @@ fn samples_stand_in_their_seconds_and_threads_carry_their_process() {
     assert_eq!(row("java-7/worker", 8), [0, 2, 5, 7, 20, 22, 24, 26, 28], "tenths of seconds");
     assert_eq!(row("cat-9/cat", 9), [10]);
     assert_eq!(row("[lost]", 0), [0, 0]);
-    assert_eq!(parsed.chunks, [(START, 3 * SECOND as u64)]);
+    assert_eq!(parsed.chunks, [ChunkTime { begin: START, duration: 3 * SECOND as u64 }]);
 
     let mut alone = profile();
-    alone.keep(|labels| labels.pid == 7);
+    alone.retain_labels(|labels| labels.pid == 7);
     let parsed = self::parsed(&alone, CHUNK_SIZE);
     let worker = |event: &&JfrFields| event["sampledThread"].at("osName").text() == "worker";
     assert_eq!(parsed.of_type("jdk.ExecutionSample").filter(worker).count(), 9);
@@ -186,11 +186,11 @@ fn a_long_file_has_chunks_that_stand_alone() {
     let (one, many) = (parsed(&profile, CHUNK_SIZE), parsed(&profile, 100));
     assert!(many.chunks.len() > 3, "{:?}", many.chunks);
     assert_eq!(many.events, one.events);
-    assert_eq!(many.chunks.iter().map(|(_, duration)| duration).sum::<u64>(), 3 * SECOND as u64);
+    assert_eq!(many.chunks.iter().map(|chunk| chunk.duration).sum::<u64>(), 3 * SECOND as u64);
     for pair in many.chunks.windows(2) {
-        assert_eq!(pair[0].0 + pair[0].1, pair[1].0, "no time is missing");
+        assert_eq!(pair[0].begin + pair[0].duration, pair[1].begin, "no time is missing");
         // Mission Control takes chunks with the same begin for one chunk.
-        assert!(pair[0].0 < pair[1].0, "{:?}", many.chunks);
+        assert!(pair[0].begin < pair[1].begin, "{:?}", many.chunks);
     }
 }
 

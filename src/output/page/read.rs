@@ -246,7 +246,7 @@ impl PageReader<'_> {
         }
         let file = self.text(*at(&lines.file, line, "line")?)?;
         let mut stack: Vec<FrameId> =
-            self.profile.trie().up(leaf).map(|node| self.profile.frame_of(node)).collect();
+            self.profile.trie().path_to_root(leaf).map(|node| self.profile.frame_of(node)).collect();
         let frames = self.profile.frames();
         let Some(code) = stack.iter().position(|frame| !frames.kind(*frame).is_above_code()) else {
             return Ok(leaf);

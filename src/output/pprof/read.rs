@@ -186,7 +186,9 @@ impl<'a> Reader<'a> {
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
                 match lost {
                     Some(reason) => {
-                        profile.accounts_mut(event).lose(name::bare(reason).to_owned(), weight.count);
+                        profile
+                            .accounts_mut(event)
+                            .lose(name::strip_brackets(reason).to_owned(), weight.count);
                     }
                     None => profile.add_interned(node, labels, event, weight),
                 }

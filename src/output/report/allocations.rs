@@ -32,7 +32,7 @@ pub(super) fn allocations(of: &EventReport, profile: &ProfileView<'_>, detail: D
     let all: u64 = rows.iter().map(|row| row.bytes).sum();
     let rows = rows.iter().take(detail.rows).map(|row| {
         let symbol = &profile.frames().symbols()[row.symbol as usize];
-        let class = name::plain(profile.frames(), symbol);
+        let class = name::display_name(profile.frames(), symbol);
         [
             percent(row.bytes, all),
             bytes(row.bytes),

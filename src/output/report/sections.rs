@@ -309,7 +309,7 @@ pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
                 percent(row.itself, shown),
                 percent(row.total, shown),
                 if row.inlined { "inlined" } else { symbol.kind.facts().language }.to_owned(),
-                name::plain(frames, symbol),
+                name::display_name(frames, symbol),
             ]
         })
         .collect();

@@ -17,7 +17,7 @@ use crate::sample::unit::Unit;
 /// Rows of a table of functions or lines.
 const ROWS: usize = 100;
 /// A frame with a smaller share than one in this number is not in the tree.
-const LEAST: u64 = 200;
+const MIN_SHARE_DIVISOR: u64 = 200;
 
 /// Stand for a table that would be empty.
 const NO_CALLER: &str = "No sample has a frame with the name of --caller.";
@@ -138,7 +138,7 @@ fn tree(view: &ProfileView<'_>, depth: usize, width: usize) -> Vec<String> {
     let mut waiting: Vec<usize> = branches[0].children.iter().rev().copied().collect();
     while let Some(at) = waiting.pop() {
         let branch = &branches[at];
-        if branch.depth > depth || branch.total * LEAST < shown {
+        if branch.depth > depth || branch.total * MIN_SHARE_DIVISOR < shown {
             hidden += 1;
             continue;
         }
