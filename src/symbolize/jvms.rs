@@ -22,7 +22,8 @@ use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
 use super::message::{
-    Changed, InterpretedFrameRequest, JavaLookup, LogStats, WorkerObject, WorkerRequest, WorkerResponse,
+    Changed, InterpretedFrameRequest, JavaLookup, ProcessLogStats, WorkerObject, WorkerRequest,
+    WorkerResponse,
 };
 use super::method_cache::{InterpretedFrame, MethodCache};
 use super::name_answers::{AnswerMark, NameAnswers};
@@ -180,7 +181,7 @@ impl JvmNames {
     }
 
     /// Makes the workers read the new records of logs, and check the memory of JVMs that ran.
-    pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+    pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<ProcessLogStats> {
         let now = MonoNs::now();
         let due = |(key, followed): (&FollowedKey, &Followed)| {
             followed.is_due(ran.contains(&key.process), now).then_some(*key)
@@ -195,7 +196,9 @@ impl JvmNames {
         }
         let of_code =
             self.followed.keys().filter_map(|&key| self.code_of(key.process).filter(|(of, _)| *of == key));
-        of_code.map(|(key, followed)| (key.process, followed.stats)).collect()
+        of_code
+            .map(|(key, followed)| ProcessLogStats { process: key.process, stats: followed.stats })
+            .collect()
     }
 
     /// The changes of a JVM's code.
@@ -246,10 +249,8 @@ impl JvmNames {
             .map(|&(InterpretedFrame { method, bcp }, from)| InterpretedFrameRequest { method, bcp, from })
             .collect();
         let until = MonoNs::now().0;
-        let request = |jvm, lookups: &[InterpretedFrameRequest]| WorkerRequest::Methods {
-            jvm,
-            lookups: lookups.to_vec(),
-        };
+        let request =
+            |jvm, asked: &[InterpretedFrameRequest]| WorkerRequest::Methods { jvm, lookups: asked.to_vec() };
         let mut answers = Vec::with_capacity(wanted.len());
         self.ask_all(FollowedKey::memory(id), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();

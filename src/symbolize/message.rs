@@ -13,7 +13,7 @@ use crate::outside::OutsideStack;
 use crate::profile::UnknownReason;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::resource::ResourceAttributes;
-use crate::sample::{Leaf, StillWaiting};
+use crate::sample::{Leaf, ProcessId, StillWaiting};
 
 /// Longest message that either side receives, bytes.
 pub(crate) const MAX_MESSAGE: usize = 4 * MAX_ANSWERS;
@@ -205,6 +205,15 @@ pub(crate) enum Changed {
     Ranges(Vec<Range<u64>>),
     /// Too many ranges to list.
     Everywhere,
+}
+
+/// The state of the log of one JVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessLogStats {
+    /// The JVM.
+    pub process: ProcessId,
+    /// How far its log was read, and what the log contains.
+    pub stats: LogStats,
 }
 
 /// The state of a JVM's log.

@@ -84,7 +84,7 @@ pub use go_table::fixture as go_fixture;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeafCounts;
 pub(crate) use message::JavaClassAt;
-pub use message::{LogStats, PerfMapFacts, ThreadToUnwind};
+pub use message::{LogStats, PerfMapFacts, ProcessLogStats, ThreadToUnwind};
 pub use outside::OutsideProcess;
 pub use place::{AddressSpaces, CodePlace, FileHandle};
 pub use probed_file::{NoProbeSite, ProbeSite, ProbedFile};

@@ -21,7 +21,7 @@ use super::jit::JitMaps;
 use super::jvms::{JavaLeafCounts, JvmNames};
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
-use super::message::{LogStats, ThreadToUnwind};
+use super::message::{ProcessLogStats, ThreadToUnwind};
 use super::method_cache::InterpretedFrame;
 use super::outside::{OutsideProcess, OutsideWorker};
 use super::place::{AddressSpaces, CodePlace};
@@ -116,7 +116,7 @@ impl Symbolizer {
     /// Reads the new records of the followed JVMs' logs, and checks the known code in the memory of JVMs that `ran`.
     /// Call this after each window, before [`symbolize`](Self::symbolize): `ran` are all processes that the stacks
     /// belong to. Their agents must have had time to log their code.
-    pub fn refresh_jvm_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+    pub fn refresh_jvm_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<ProcessLogStats> {
         self.jvms.refresh_sources(ran)
     }
 

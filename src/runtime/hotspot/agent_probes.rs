@@ -50,7 +50,7 @@ impl AgentProbes {
     }
 
     /// Attaches the program to the agents that have begun to sample.
-    pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, patience: &mut TimedCalls) {
+    pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, timed_calls: &mut TimedCalls) {
         let mut attached =
             self.0.values().filter(|jvm| matches!(jvm.probe, AgentProbeState::Attached(_))).count();
         for (&tgid, jvm) in &mut self.0 {
@@ -60,7 +60,7 @@ impl AgentProbes {
                 }
                 (AgentProbeState::Waiting, Some(AgentSamplingState::Granted(agent))) => {
                     let probes = probes.clone();
-                    match patience.run(tgid, move || attach(&probes, &agent)) {
+                    match timed_calls.run(tgid, move || attach(&probes, &agent)) {
                         Ok(Ok(link)) => {
                             attached += 1;
                             log::info!("allocations: the agent in process {tgid} is probed");
