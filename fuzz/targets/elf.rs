@@ -2,9 +2,9 @@
 #![no_main]
 
 use jbpf_prof::process::segments;
-use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
 use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::native::Native;
+use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

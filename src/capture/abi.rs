@@ -70,7 +70,7 @@ struct WaitingRecord {
 struct SampleRecord {
     version: u16,
     leaf: u8,
-    end: u8,
+    stop_reason: u8,
     kernel_words: u16,
     user_words: u16,
     window: u32,
@@ -105,7 +105,7 @@ struct SpanWords {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Counters {
-    /// Runs of the program: samples taken.
+    /// Samples taken. One run of the program can take several.
     pub ticks: u64,
     /// Samples of tasks or code that the filter excludes.
     pub filtered: u64,
@@ -175,9 +175,8 @@ const _: () = assert!(
         && offset_of!(SampleRecord, key) == 24
         && offset_of!(SampleRecord, comm) == 72
 );
-const _: () = assert!(
-    size_of::<Counters>() == 72 && size_of::<AllocationTotals>() == 40 && size_of::<IdleAddresses>() == 64
-);
+const _: () = assert!(size_of::<Counters>() == 72 && size_of::<AllocationTotals>() == 40);
+const _: () = assert!(size_of::<IdleAddresses>() == 64);
 
 impl Cgroup {
     /// The key of a group.
@@ -260,14 +259,14 @@ fn leaf(code: u8) -> Option<Leaf> {
     [Leaf::User, Leaf::Syscall, Leaf::Fault, Leaf::None].get(usize::from(code)).copied()
 }
 
-fn end(code: u8) -> Option<StopReason> {
+fn stop_reason(code: u8) -> Option<StopReason> {
     StopReason::ALL.get(usize::from(code)).copied()
 }
 
 /// A stack from the ring buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrivedStack {
-    /// The stack.
+    /// As the BPF program recorded it, not symbolized.
     pub stack: Stack,
     /// Parity of the window that counts the stack.
     pub parity: u32,
@@ -284,8 +283,8 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<ArrivedStack
     }
     let (kernel, words) = words.split_at(8 * kernel_words);
     let (user, behind) = words.split_at(8 * user_words);
-    let (leaf, end) = (leaf(record.leaf)?, end(record.end)?);
-    let waiting = match end {
+    let (leaf, stop_reason) = (leaf(record.leaf)?, stop_reason(record.stop_reason)?);
+    let waiting = match stop_reason {
         StopReason::Unfinished => Some(waiting_thread(user)?),
         _ => None,
     };
@@ -299,7 +298,7 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<ArrivedStack
         at: MonoNs(record.ktime),
         comm: record.comm[..name_len].to_vec(),
         leaf,
-        end,
+        stop_reason,
         kernel: words_of(kernel).collect(),
         user,
         waiting: waiting.map(Box::new),
@@ -365,7 +364,7 @@ mod tests {
         let kernels = |c: &Controller| c.name().replace("blkio", "io").replace('_', " ");
         let controllers: Vec<String> = Controller::ALL.iter().map(kernels).collect();
         assert_eq!(list("JP_CONTROLLERS"), controllers);
-        let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
+        let ends: Vec<_> = (0..).map_while(stop_reason).map(|e| format!("{e:?}").to_lowercase()).collect();
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
         let events: Vec<String> = Event::FIXED.iter().map(|event| event.name().replace('-', " ")).collect();
         assert_eq!(list("JP_EVENTS"), events);
@@ -422,7 +421,7 @@ mod tests {
         let record = SampleRecord {
             version: VERSION,
             leaf: 1,
-            end: 0,
+            stop_reason: 0,
             kernel_words: u16::try_from(kernel.len()).unwrap(),
             user_words: u16::try_from(user.len()).unwrap(),
             window: 1,
@@ -444,7 +443,7 @@ mod tests {
         let ArrivedStack { stack, parity } =
             parse_record(&bytes, &EventNumbers::default()).expect("a good record");
         assert_eq!(
-            (parity, stack.at, stack.leaf, stack.end),
+            (parity, stack.at, stack.leaf, stack.stop_reason),
             (1, MonoNs(42), Leaf::Syscall, StopReason::Root)
         );
         assert_eq!(stack.comm, b"java");

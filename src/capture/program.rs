@@ -69,7 +69,7 @@ impl BpfProgram {
     /// # Errors
     /// When bpf(2) is [`DeniedSyscall`], or the kernel has no BTF, rejects the program, or has no memory for the maps.
     pub fn load(filter: &Filter, load: &ExpectedLoad, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
-        probe()?;
+        check_bpf()?;
         // Leaked, because the skeleton borrows the storage and lives in the same struct. A process loads one program.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = ProfilerSkelBuilder::default();
@@ -81,9 +81,9 @@ impl BpfProgram {
         let waits = load.events.contains(&Event::Wait);
         // At the end of a profile each thread that waits may add a stack.
         let threads = if waits { wait_source::threads() } else { 0 };
-        let ticks = load.rate.saturating_mul(load.cpus).saturating_add(threads);
-        let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
-        let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        let samples = load.rate.saturating_mul(load.cpus).saturating_add(threads);
+        let entries = u32::try_from((2 * samples).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
+        let ring = (samples * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
         let numbers = EventNumbers::of(&load.events);
         let has_cpus = size_by_events(&mut open, load)?;
@@ -162,7 +162,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// A [`Failure`](crate::failure::Failure) of the host or the target if there is no such place.
-    pub fn probe(
+    pub fn attach_probe(
         &mut self,
         event: Event,
         period: u64,
@@ -187,7 +187,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the kernel refuses to attach a program or the iterator.
-    pub fn switches(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
+    pub fn attach_wait(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
         let programs = &self.skel.progs;
         let KernelSupport { atomics, switches } = &self.available;
         let hook = &switches.as_ref().context("waits are not sampled")?.hook;
@@ -216,7 +216,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the kernel refuses to attach the program or the iterator.
-    pub fn residents(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<RssSource> {
+    pub fn attach_rss(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<RssSource> {
         RssSource::attach(&self.skel, self.control(Event::Rss)?, self.available.atomics, period, chosen)
     }
 
@@ -486,7 +486,7 @@ fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) 
 }
 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).
-fn probe() -> anyhow::Result<()> {
+fn check_bpf() -> anyhow::Result<()> {
     create(MapType::Array, "jp_probe", size_of::<u32>(), size_of::<u32>(), 1)
         .map_err(|error| DeniedSyscall::of("bpf", error))
         .context("the first BPF map")?;

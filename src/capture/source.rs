@@ -11,7 +11,7 @@ pub struct ExpectedSamples {
     pub missed: u64,
 }
 
-/// Whether a program may still run after its source stopped.
+/// Whether a program of a source may still run after the source stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopState {
     /// No program runs any more, and all their writes are visible.

@@ -101,14 +101,14 @@ impl Capture {
         let none = Vec::new();
         let source = |&EventPeriod { event, period }: &EventPeriod| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(match (event, event.origin()) {
-                (Event::Wait, _) => Box::new(program.switches(period, chosen.clone())?),
+                (Event::Wait, _) => Box::new(program.attach_wait(period, chosen.clone())?),
                 (event, _) if event.allocates() => {
                     Box::new(program.allocations(event, period, chosen.clone())?)
                 }
-                (Event::Rss, _) => Box::new(program.residents(period, chosen.clone())?),
+                (Event::Rss, _) => Box::new(program.attach_rss(period, chosen.clone())?),
                 (_, Some(EventOrigin::Probe(_))) => {
                     let functions = options.functions.get(&event).unwrap_or(&none);
-                    Box::new(program.probe(event, period, functions, chosen.clone())?)
+                    Box::new(program.attach_probe(event, period, functions, chosen.clone())?)
                 }
                 _ => Box::new(PerfEventSource::open(event, period, chosen.clone(), program.fd(event))?),
             })

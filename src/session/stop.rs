@@ -40,7 +40,7 @@ pub fn install_signal_handlers(control: &Control, at_exit: fn()) -> anyhow::Resu
 }
 
 /// Ends the program without any output. 130 is the exit code that shells show for a program that Ctrl-C ended.
-#[allow(clippy::exit)]
+#[allow(clippy::exit, reason = "the user asked a second time")]
 fn quit() -> ! {
     std::process::exit(130)
 }

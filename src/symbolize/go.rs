@@ -65,7 +65,7 @@ impl Image for Elf {
     }
 
     fn mapped(&self) -> Vec<MappedImage> {
-        Elf::mapped(self).map(|(addresses, writable)| MappedImage { addresses, writable }).collect()
+        Elf::mapped(self).collect()
     }
 
     fn is_code(&self, addresses: Range<u64>) -> bool {

@@ -36,15 +36,15 @@ const BATCH: usize = 1024;
 /// Logs and memories that are followed at once; a JVM has one of each.
 const MAX_FOLLOWED: usize = 2048;
 /// Cached interpreter frames, as a part of the cached frames of other addresses.
-const INTERPRETED_PART: usize = 4;
+const INTERPRETED_CACHE_DIVISOR: usize = 4;
 
-/// Deadline of the worker for logs. Quotas bound its work, and its data may not come again, so waiting is cheap.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout of the worker for logs. Quotas bound its work, and its data may not come again, so waiting is cheap.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that the worker may hold for all logs, bytes, by its own count. The worker dies at 1 GiB (`sandbox`), and one
 /// more reading can add what one JVM may have.
-const MOST_OF_LOGS: u64 = 576 << 20;
-/// Deadline of the worker for memory.
-const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
+const MAX_LOG_BYTES: u64 = 576 << 20;
+/// Timeout of the worker for memory.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The workers: one for logs, one for memory, each started when it is first needed.
 #[derive(Debug, Default)]
@@ -55,12 +55,12 @@ struct JvmWorkers {
 
 impl JvmWorkers {
     fn of(&mut self, source: &FollowedSource, binary: &Path) -> Option<&mut WorkerProcess> {
-        let (child, deadline, max_divisor) = match source {
-            FollowedSource::Log { .. } => (&mut self.logs, DEADLINE, 1),
-            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, MAX_DIVISOR),
+        let (child, timeout, max_divisor) = match source {
+            FollowedSource::Log { .. } => (&mut self.logs, TIMEOUT, 1),
+            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_TIMEOUT, MAX_DIVISOR),
         };
         if child.is_none() {
-            *child = WorkerProcess::start(binary.to_owned(), deadline, max_divisor).ok();
+            *child = WorkerProcess::start(binary.to_owned(), timeout, max_divisor).ok();
         }
         child.as_mut()
     }
@@ -107,7 +107,7 @@ impl JvmNames {
             followed: HashMap::default(),
             next: 0,
             shared: FrameInterner::default(),
-            methods: MethodCache::new(cached / INTERPRETED_PART),
+            methods: MethodCache::new(cached / INTERPRETED_CACHE_DIVISOR),
             lost: 0,
         }
     }
@@ -171,7 +171,7 @@ impl JvmNames {
     /// If all logs together take too much of the worker's memory, drops the largest one. Otherwise the worker would
     /// die, and its data of the other logs cannot be read again.
     fn bound_logs(&mut self) {
-        while let Some(key) = largest_excess_log(&self.followed, MOST_OF_LOGS) {
+        while let Some(key) = largest_excess_log(&self.followed, MAX_LOG_BYTES) {
             log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.process.tgid);
             self.ask_worker_to_forget(key);
             if let Some(followed) = self.followed.get_mut(&key) {
@@ -269,7 +269,7 @@ impl JvmNames {
 
     /// Sends `lookups` to the worker in batches. `read` gets the results from a response. Returns one result for each
     /// lookup: `None` if the worker was lost, or sent no result.
-    pub(super) fn each<T, R: Clone>(
+    pub(super) fn ask_in_batches<T, R: Clone>(
         &mut self,
         key: FollowedKey,
         lookups: &[T],
@@ -366,7 +366,7 @@ impl JvmNames {
         let mut answers: Vec<NameResult> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
             .map(|frames| {
-                NameResult::Frames(JavaFrames { frames, before_attach: false, lasting: true, logged })
+                NameResult::Frames(JavaFrames { chain: frames, before_attach: false, lasting: true, logged })
             })
             .collect();
         for &(place, mark) in &names.marks {
@@ -449,7 +449,7 @@ fn lookup(seen: LookupAddress, times: &[u64]) -> JavaLookup {
 }
 
 fn lost(pc: u64, why: UnknownReason) -> JavaFrames {
-    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
+    JavaFrames { chain: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
 }
 
 #[cfg(test)]
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn of_logs_that_take_too_much_the_largest_is_given_up() {
         let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
-        for (tgid, memory) in [(1, MOST_OF_LOGS / 2), (2, MOST_OF_LOGS), (3, MOST_OF_LOGS / 2), (4, 1)] {
+        for (tgid, memory) in [(1, MAX_LOG_BYTES / 2), (2, MAX_LOG_BYTES), (3, MAX_LOG_BYTES / 2), (4, 1)] {
             jvms.follow(process(tgid), log());
             jvms.followed.get_mut(&FollowedKey::log(process(tgid))).unwrap().stats.memory = memory;
         }
@@ -494,6 +494,6 @@ mod tests {
         let given_up = |tgid| jvms.followed[&FollowedKey::log(process(tgid))].is_given_up(MonoNs(0));
         let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
         assert!(given_up(2) && first_or_third == 1 && !given_up(4));
-        assert_eq!(largest_excess_log(&jvms.followed, MOST_OF_LOGS), None);
+        assert_eq!(largest_excess_log(&jvms.followed, MAX_LOG_BYTES), None);
     }
 }

@@ -42,11 +42,11 @@ pub(super) struct WordLookup {
 /// The frames of one user word, or the pending lookup.
 pub(super) enum Slot {
     Known(FrameChain),
-    Native(FileId, u64),
-    Jit(ProcessId, u64),
+    Native { file: FileId, offset: u64 },
+    Jit { process: ProcessId, pc: u64 },
     JavaKnown(JavaFrames),
-    Java(ProcessId, LookupAddress, u64),
-    Interpreted(ProcessId, InterpretedFrame),
+    Java { process: ProcessId, address: LookupAddress, at_ns: u64 },
+    Interpreted { process: ProcessId, frame: InterpretedFrame },
 }
 
 /// Interpreted methods, each with the first time at which it was seen.
@@ -55,8 +55,10 @@ pub(super) type WantedMethods = HashMap<ProcessId, HashMap<InterpretedFrame, u64
 /// A file whose names are needed.
 pub(super) struct WantedFile {
     pub(super) file: FileHandle,
-    /// A process that maps the file, and when the process was seen to map it.
-    pub(super) by: (ProcessId, MonoNs),
+    /// A process that maps the file.
+    pub(super) mapped_by: ProcessId,
+    /// When the process was seen to map the file.
+    pub(super) mapped_at: MonoNs,
     pub(super) offsets: Vec<u64>,
 }
 
@@ -84,11 +86,13 @@ impl BatchAnswer {
     pub(super) fn frames(&self, slot: &Slot) -> FrameChain {
         let frames = match slot {
             Slot::Known(frames) => Some(frames),
-            Slot::Native(id, offset) => self.native.get(&(*id, *offset)),
-            Slot::Jit(id, pc) => self.jit.get(&(*id, *pc)),
-            Slot::JavaKnown(java) => Some(&java.frames),
-            Slot::Java(id, seen, at) => self.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
-            Slot::Interpreted(id, method) => self.interpreted.get(&(*id, *method)),
+            Slot::Native { file, offset } => self.native.get(&(*file, *offset)),
+            Slot::Jit { process, pc } => self.jit.get(&(*process, *pc)),
+            Slot::JavaKnown(java) => Some(&java.chain),
+            Slot::Java { process, address, at_ns } => {
+                self.java.get(&(*process, *address, *at_ns)).map(|java| &java.chain)
+            }
+            Slot::Interpreted { process, frame } => self.interpreted.get(&(*process, *frame)),
         };
         frames.map_or_else(|| unknown(UnknownReason::WorkerFailed, None, 0), FrameChain::clone)
     }
@@ -100,11 +104,12 @@ impl BatchAnswer {
             return None;
         }
         match slot {
-            Slot::Known(_) | Slot::Native(..) => Some(KnownAddress::Code(FrameChain::clone(frames))),
-            Slot::Java(id, seen, at) => {
-                self.java.get(&(*id, *seen, *at)).filter(|java| java.lasting).cloned().map(KnownAddress::Java)
+            Slot::Known(_) | Slot::Native { .. } => Some(KnownAddress::Code(FrameChain::clone(frames))),
+            Slot::Java { process, address, at_ns } => {
+                let java = self.java.get(&(*process, *address, *at_ns));
+                java.filter(|java| java.lasting).cloned().map(KnownAddress::Java)
             }
-            Slot::Jit(..) | Slot::JavaKnown(_) | Slot::Interpreted(..) => None,
+            Slot::Jit { .. } | Slot::JavaKnown(_) | Slot::Interpreted { .. } => None,
         }
     }
 }

@@ -93,7 +93,7 @@ pub(crate) enum WorkerResponse {
     UnwindTable(Result<TableBytes, NoTable>),
     /// To `ThreadLocal`; the file may define no such variable.
     ThreadLocal(Option<ThreadLocal>),
-    /// To `ProcessContext`.
+    /// Response to [`WorkerRequest::ProcessContext`].
     ProcessContext(ResourceAttributes),
     /// The request does not fit the requests before it.
     Refused,

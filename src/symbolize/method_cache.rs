@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::frames::FrameChain;
 use crate::sample::{MonoNs, ProcessId};
 
-/// A method, and the position in it.
+/// What the symbol source is asked about an interpreter frame: a method, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InterpretedFrame {
     /// Address of the method in the JVM: its `Method*`.
@@ -18,7 +18,7 @@ pub(crate) struct InterpretedFrame {
 const ANSWERS: usize = 8;
 
 /// How long an unused answer is kept, ns: longer than stacks wait for their JVM's data.
-const KEPT: u64 = 120_000_000_000;
+const KEPT_NS: u64 = 120_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct MethodCache(Cache<(ProcessId, InterpretedFrame), Vec<TimedResult<FrameChain>>>);
@@ -36,7 +36,7 @@ impl MethodCache {
         time: MonoNs,
     ) -> Option<TimedResult<FrameChain>> {
         let answers = self.0.get_mut(&(id, at))?;
-        let about = answers.iter().filter(|answer| answer.times.contain(time));
+        let about = answers.iter().filter(|answer| answer.times.contains(time));
         // Take the answer that begins nearest. Of two, take the first, given when more was known of that time.
         about.min_by_key(|answer| time.0 - answer.times.from).cloned()
     }
@@ -50,7 +50,7 @@ impl MethodCache {
         until: u64,
         frames: FrameChain,
     ) {
-        self.0.age(MonoNs(until), KEPT);
+        self.0.age(MonoNs(until), KEPT_NS);
         let answer = TimedResult { result: frames, times: ValidTimes { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
             self.0.insert((id, at), vec![answer]);

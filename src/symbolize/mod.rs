@@ -86,7 +86,7 @@ pub use jvms::JavaLeafCounts;
 pub(crate) use message::JavaClassAt;
 pub use message::{LogStats, PerfMapFacts, ProcessLogStats, ThreadToUnwind};
 pub use outside::OutsideProcess;
-pub use place::{AddressSpaces, CodePlace, FileHandle};
+pub use place::{AddressSpaces, CodePlace, FileHandle, IdentifiedFile};
 pub use probed_file::{NoProbeSite, ProbeSite, ProbedFile};
 pub use stack_lookup::NamedStack;
 pub use stats::Stats;

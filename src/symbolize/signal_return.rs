@@ -99,8 +99,8 @@ mod tests {
         let [long, short] = CODES;
         let places = [300, CHUNK - 5, 2 * CHUNK - 1, 2 * CHUNK + 100, 3 * CHUNK - long.len()];
         for (code, place) in CODES.into_iter().flat_map(|code| places.map(|place| (code, place))) {
-            let window = TableRange { start: place as u64 - 1, end: (place + code.len()) as u64 };
-            assert_eq!(all(&file(&[(place, code)])), [window], "{place:#x}");
+            let range = TableRange { start: place as u64 - 1, end: (place + code.len()) as u64 };
+            assert_eq!(all(&file(&[(place, code)])), [range], "{place:#x}");
         }
         // A `ret` before the code keeps its byte. Another system call is other code.
         let after = all(&file(&[(500, &[RET]), (501, short), (600, b"\xb8\x0e\0\0\0\x0f\x05")]));
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_file_that_describes_nothing_else_has_a_table_of_it_alone() {
         let part = frame_rules::table(&file(&[(500, CODES[0])]), None).unwrap();
-        assert_eq!(part.window, TableRange { start: 499, end: 510 });
+        assert_eq!(part.range, TableRange { start: 499, end: 510 });
         let rules = [498, 499, 508, 509].map(|offset| part.table.rule(offset));
         assert_eq!(rules, [Rule::None, RULE, RULE, Rule::None]);
         assert_eq!(frame_rules::table(&file(&[]), None), Err(NoTable::NoFrames));

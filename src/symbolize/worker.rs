@@ -194,7 +194,7 @@ impl Worker {
 /// The file is not kept, because it is seldom needed again.
 fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable> {
     let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
-    let TablePart { table, window: TableRange { start, end } } = frame_rules::table(&elf, around)?;
+    let TablePart { table, range: TableRange { start, end } } = frame_rules::table(&elf, around)?;
     Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 

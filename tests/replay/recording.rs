@@ -220,9 +220,9 @@ fn load(
         let CodeSpan { start, end } = heap.span;
         let at = ranges.partition_point(|range| range.end <= start);
         ranges.insert(at, UnwindRange { start, end, code: RangeCode::Heap(heap.segment_map), table: 0 });
-        tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
+        tables.insert(at, jvm.and_then(|jvm| store.load_jvm(jvm)));
     }
-    assert!(store.set(1, Space { layout: ProgramLayout::default(), ranges }, &tables));
+    assert!(store.load_space(1, Space { layout: ProgramLayout::default(), ranges }, &tables));
     pages.take()
 }
 
