@@ -40,7 +40,7 @@ impl Builder {
         let labels =
             Labels { pid: 1000 + process, process: format!("service-{process}").into(), ..Labels::default() };
         let labels = self.profile.intern_labels(&labels);
-        self.profile.add_in(
+        self.profile.add_interned_in_second(
             column,
             stack,
             labels,

@@ -58,7 +58,7 @@ impl Failure {
 
 /// The exit code of an error: that of the [`Failure`] in its chain or in its context, else [`Exit::Failed`].
 #[must_use]
-pub fn code_of(error: &anyhow::Error) -> Exit {
+pub fn exit_of(error: &anyhow::Error) -> Exit {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
     // anyhow's context is not part of the chain; only a downcast of the whole error finds a failure there.
     cause.or_else(|| error.downcast_ref::<Failure>()).map_or(Exit::Failed, |failure| failure.exit)
@@ -68,15 +68,15 @@ pub fn code_of(error: &anyhow::Error) -> Exit {
 mod tests {
     use anyhow::{Context as _, anyhow};
 
-    use super::{Exit, Failure, code_of};
+    use super::{Exit, Failure, exit_of};
 
     #[test]
     fn a_failure_decides_wherever_it_stands() {
         let target = || Failure::target("CPU 99 is not online");
-        assert_eq!(code_of(&anyhow::Error::new(target())), Exit::Target);
-        assert_eq!(code_of(&anyhow::Error::new(target()).context("opening perf events")), Exit::Target);
+        assert_eq!(exit_of(&anyhow::Error::new(target())), Exit::Target);
+        assert_eq!(exit_of(&anyhow::Error::new(target()).context("opening perf events")), Exit::Target);
         let explained = Err::<(), _>(anyhow!("permission denied")).context(Failure::host("no CAP_BPF"));
-        assert_eq!(code_of(&explained.unwrap_err().context("loading")), Exit::Host);
-        assert_eq!(code_of(&anyhow!("disk full")), Exit::Failed);
+        assert_eq!(exit_of(&explained.unwrap_err().context("loading")), Exit::Host);
+        assert_eq!(exit_of(&anyhow!("disk full")), Exit::Failed);
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use jbpf_prof::cli::diff::DiffConfig;
+use jbpf_prof::cli::doctor::DoctorReport;
 use jbpf_prof::cli::log::Level;
 use jbpf_prof::cli::{self, Command, RecordConfig};
 use jbpf_prof::compare::{self, Comparison, ProfilePair};
-use jbpf_prof::failure::{Exit, Failure, code_of};
+use jbpf_prof::failure::{Exit, Failure, exit_of};
 use jbpf_prof::output::PictureOptions;
 use jbpf_prof::output::difference::Difference;
 use jbpf_prof::output::report::Detail;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     let exit = match cli::parse(std::iter::once(own).chain(first).chain(args)) {
         Ok(command) => run(command).unwrap_or_else(|error| {
             say(Level::Error, &format!("{error:#}"));
-            code_of(&error)
+            exit_of(&error)
         }),
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -78,7 +79,8 @@ fn run(command: Command) -> anyhow::Result<Exit> {
         }
         Command::Doctor => {
             let jvms = cli::jvms::rows(Path::new(cli::config::OWN_BINARY))?;
-            let (text, exit) = cli::doctor::examine(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());
+            let DoctorReport { text, exit } =
+                cli::doctor::diagnose(&jvms.iter().map(cli::jvms::line).collect::<Vec<_>>());
             print(&text)?;
             Ok(exit)
         }
@@ -174,7 +176,7 @@ fn always_on(job: &cli::daemon::DaemonCommand) -> anyhow::Result<Exit> {
         cli::log::set_level(job.log);
         Ok(job.config)
     };
-    daemon::run(&job.config, &read).map_err(|error| cli::explained(error, &refusals))?;
+    daemon::run(&job.config, &read).map_err(|error| cli::with_host_cause(error, &refusals))?;
     Ok(Exit::Done)
 }
 
@@ -195,7 +197,7 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
     config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
     let control = session::Control::default();
-    session::at_signals(&control, || {})?;
+    session::install_signal_handlers(&control, || {})?;
     let mut server = config.serve.clone().map(RunServer::start).transpose()?;
     if let Some(server) = &server {
         say(Level::Info, &format!("the page is at {} until Ctrl-C", server.place()));
@@ -207,8 +209,8 @@ fn record(config: &RecordConfig) -> anyhow::Result<Exit> {
         server.iter_mut().for_each(|server| server.add(std::mem::take(&mut fresh)));
     };
     let fresh = config.serve.is_some().then_some(&mut add as &mut dyn FnMut(Profile));
-    let session::SampledRun { mut outcome, end } =
-        session::run(&config.settings, &control, fresh).map_err(|error| cli::explained(error, &refusals))?;
+    let session::SampledRun { mut outcome, end } = session::run(&config.settings, &control, fresh)
+        .map_err(|error| cli::with_host_cause(error, &refusals))?;
     outcome.filter(&config.include, &config.exclude, &config.waits, config.trace);
     let picture_options =
         PictureOptions { report: Some(Arc::new(outcome.report.clone())), ..config.picture_options.clone() };
@@ -235,12 +237,12 @@ fn top(config: &cli::top::TopConfig) -> anyhow::Result<Exit> {
     config.warnings.iter().for_each(|warning| say(Level::Warn, warning));
     let refusals = may_sample(config.settings.btf.is_some())?;
     let control = session::Control::default();
-    session::at_signals(&control, restore_terminal)?;
+    session::install_signal_handlers(&control, restore_terminal)?;
     let mut screen = TopScreen::start(&config.setup, &control)?;
     let sampled =
         session::run_parts(&config.settings, &control, |part| screen.push(part.profile, part.report));
     let shown = screen.end();
-    sampled.map_err(|error| cli::explained(error, &refusals))?;
+    sampled.map_err(|error| cli::with_host_cause(error, &refusals))?;
     shown?;
     print(&screen.account())?;
     Ok(Exit::Done)

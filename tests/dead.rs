@@ -224,7 +224,7 @@ fn leaf_in(symbolizer: &mut Symbolizer, tgid: u32, file: File) -> Option<Unknown
         at: MonoNs(1),
         comm: b"java".to_vec(),
         leaf: Leaf::User,
-        end: StopReason::Root,
+        stop_reason: StopReason::Root,
         kernel: Vec::new(),
         user: vec![UserWord::Leaf(1 << 40)],
         waiting: None,

@@ -303,19 +303,19 @@ fn lengths_of_sentences_are_counted() {
 
 #[test]
 fn sentences_and_lines_are_short() {
-    const MOST_WORDS: usize = 30;
-    const MOST_CHARACTERS: usize = 120;
+    const MAX_WORDS: usize = 30;
+    const MAX_CHARACTERS: usize = 120;
     let (mut long, mut checked) = (Vec::new(), 0);
     for (path, text) in documents().into_iter().filter(|(path, _)| is_for_readers(path)) {
         for (number, passage) in passages(&text) {
             let lengths = lengths(&passage);
             checked += lengths.len();
-            for words in lengths.into_iter().filter(|words| *words > MOST_WORDS) {
+            for words in lengths.into_iter().filter(|words| *words > MAX_WORDS) {
                 long.push(format!("{}:{number}: a sentence has {words} words", path.display()));
             }
         }
         let lines = prose(&text).filter(|(_, line)| !line.starts_with('|'));
-        for (number, _) in lines.filter(|(_, line)| line.chars().count() > MOST_CHARACTERS) {
+        for (number, _) in lines.filter(|(_, line)| line.chars().count() > MAX_CHARACTERS) {
             long.push(format!("{}:{number}: the line is too long", path.display()));
         }
     }

@@ -11,8 +11,8 @@ use jbpf_prof::output::{self, OutputTarget, PictureOptions, report};
 use jbpf_prof::profile::labels::ContainerLabels;
 use jbpf_prof::profile::pauses::PauseTotals;
 use jbpf_prof::profile::report::{
-    AllocatedBytes, Cost, EventReport, GroupReport, JvmRefusal, JvmReport, NameSource, Steady, StopRow,
-    ThrottleTotals, TraceReport,
+    AllocatedBytes, Cost, EventReport, GroupReport, JvmRefusal, JvmReport, ReportedNameSource, Steady,
+    StopRow, ThrottleTotals, TraceReport,
 };
 use jbpf_prof::profile::samples::Weight;
 use jbpf_prof::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
@@ -114,7 +114,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         name: "org.example.Server".into(),
         version: "17.0.12+7".into(),
         newer_than: None,
-        names: NameSource::AgentLate { ms: 240 },
+        names: ReportedNameSource::AgentLate { ms: 240 },
         no_agent: None,
         frame_pointers: Some(true),
         undescribed: None,
@@ -136,7 +136,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         pid: 99,
         name: "/srv/app/a-service-with-a-rather-long-name-that-nobody-can-read.jar".into(),
         version: "24+36".into(),
-        names: NameSource::Refused {
+        names: ReportedNameSource::Refused {
             label: "attach disabled".into(),
             hint: "It runs with -XX:+DisableAttachMechanism: start it with -agentpath instead.".into(),
         },
@@ -156,7 +156,7 @@ fn jvm_reports() -> Vec<JvmReport> {
         name: "org.example.Batch".into(),
         version: "26.0.1+8".into(),
         newer_than: Some(25),
-        names: NameSource::Memory { ms: 31 },
+        names: ReportedNameSource::Memory { ms: 31 },
         no_agent: Some(JvmRefusal {
             label: "noexec tmp".into(),
             hint: "Mount its /tmp without noexec, or start the JVM with -agentpath for the agent.".into(),
@@ -269,7 +269,7 @@ fn the_report_follows_its_published_schema() {
     let object = p.intern_stack(&[Arc::new(Frame::named(Kind::Object, "[new: int[]]"))]);
     let labels = p.intern_labels(&Labels::default());
     let weight = Weight { count: 2, value: 1 << 20, objects: Estimate::whole(60) };
-    p.add_at(object, labels, Event::Alloc, weight);
+    p.add_interned(object, labels, Event::Alloc, weight);
     let mut run = run_report(&p);
     let waits = WaitReport {
         states: vec![WaitState { state: ThreadState::Blocked, ns: 5, samples: 1 }],
@@ -313,10 +313,10 @@ fn the_report_follows_its_published_schema() {
         EventReport { event: Event::Alloc, allocated, ..EventReport::default() },
     ];
     for names in [
-        NameSource::AgentAtStart,
-        NameSource::AgentDuringRun { ms: 1 },
-        NameSource::Off,
-        NameSource::Refused { label: "a".into(), hint: "b".into() },
+        ReportedNameSource::AgentAtStart,
+        ReportedNameSource::AgentDuringRun { ms: 1 },
+        ReportedNameSource::Off,
+        ReportedNameSource::Refused { label: "a".into(), hint: "b".into() },
     ] {
         run.jvms.push(JvmReport { names, ..JvmReport::default() });
     }

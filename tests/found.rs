@@ -53,13 +53,13 @@ fn a_jvm_whose_first_thread_has_ended() {
     if !is_root() {
         return;
     }
-    let target = leave_jvm();
+    let target = leader_exit_jvm();
     target.signal(Signal::USR1);
     wait_for_the_end_of_the_first_thread(target.pid());
     let listed = run(["jvms"]).success().stdout;
     let pid = target.pid().to_string();
     let row = listed.lines().find(|line| line.split_whitespace().next() == Some(&pid));
-    assert!(row.is_some_and(|row| row.ends_with("leave_jvm")), "{listed}");
+    assert!(row.is_some_and(|row| row.ends_with("leader_exit_jvm")), "{listed}");
     for source in SOURCES {
         let profile = profile(&target, 2, &["--java", source]);
         assert_eq!(profile.report["jvms"][0]["pid"], target.pid(), "{}", profile.report["jvms"]);
@@ -73,7 +73,7 @@ fn a_first_thread_that_ends_in_mid_run_takes_no_names_with_it() {
         return;
     }
     for source in SOURCES {
-        let target = leave_jvm();
+        let target = leader_exit_jvm();
         let pid = target.pid().to_string();
         let ran = while_sampling(&[], &["--pid", &pid, "--java", source], || {
             std::thread::sleep(Duration::from_millis(500));
@@ -142,17 +142,17 @@ fn assert_named(all: &Folded, enough: u64, source: &str) {
     assert!(all.total() > enough && named > 0.9, "{source}: {named}:\n{}", all.top(5));
 }
 
-/// The program `Shares` on the second thread of `leave_jvm`, which makes the JVM.
-fn leave_jvm() -> Target {
+/// The program `Shares` on the second thread of `leader_exit_jvm`, which makes the JVM.
+fn leader_exit_jvm() -> Target {
     let jdk = Jdk::host();
-    let program = scratch("leave").join("leave_jvm");
+    let program = scratch("leave").join("leader_exit_jvm");
     if !program.exists() {
         let include = jdk.home().unwrap().join("include");
         let new = program.with_extension(std::process::id().to_string());
         let mut cc = Command::new("cc");
         cc.arg("-I").arg(&include).arg("-I").arg(include.join("linux")).args(["-O2", "-pthread", "-o"]);
-        cc.arg(&new).arg(testkit::sources().join("leave_jvm.c")).arg("-ldl");
-        assert!(cc.status().unwrap().success(), "leave_jvm.c does not compile");
+        cc.arg(&new).arg(testkit::sources().join("leader_exit_jvm.c")).arg("-ldl");
+        assert!(cc.status().unwrap().success(), "leader_exit_jvm.c does not compile");
         fs::rename(new, &program).unwrap();
     }
     Target::start(Command::new(program).arg(libjvm(&jdk)).arg(classes()).arg("Shares"))

@@ -53,8 +53,10 @@ fn traced(pid: u32, more: &[&str]) -> Traced {
 fn by_function(profile: &Profile) -> BTreeMap<(String, Option<SpanContext>), u64> {
     let mut sums = BTreeMap::new();
     for sample in profile.samples() {
-        let names =
-            profile.trie().up(sample.leaf).map(|node| profile.frames().get(profile.frame_of(node)).name);
+        let names = profile
+            .trie()
+            .path_to_root(sample.leaf)
+            .map(|node| profile.frames().get(profile.frame_of(node)).name);
         let known = |name: &str| name.starts_with("span_") || name == "no_span";
         let mut methods = names.map(|name| name.strip_prefix("Endpoints.").unwrap_or(&name).to_owned());
         let function = methods.find(|name| known(name)).unwrap_or_default();

@@ -2,9 +2,9 @@
 #![no_main]
 
 use jbpf_prof::process::segments;
-use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
-use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::native::Native;
+use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(native) = Native::from_bytes(data.to_vec()) else { return };
     for offset in [0, u64::MAX].into_iter().chain((0..data.len() as u64).step_by(16)) {
         for function in native.functions_at(&[offset], false).remove(0).unwrap_or_default() {
-            let Called::Name(name) = function.called else { continue };
+            let FunctionName::Name(name) = function.called else { continue };
             assert!(!name.chars().any(char::is_control));
         }
     }

@@ -1,8 +1,8 @@
 //! Programs with Go's line table, in which some bytes are wrong.
 #![no_main]
 
-use jbpf_prof::symbolize::function::Called;
-use jbpf_prof::symbolize::go_made::{LENGTH, MAIN, VERSIONS, program};
+use jbpf_prof::symbolize::function::FunctionName;
+use jbpf_prof::symbolize::go_fixture::{LENGTH, MAIN, VERSIONS, program};
 use jbpf_prof::symbolize::native::Native;
 use libfuzzer_sys::fuzz_target;
 
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(native) = Native::from_bytes(file) else { return };
     for offset in (MAIN - 8..MAIN + 2 * LENGTH + 8).step_by(8) {
         for function in native.functions_at(&[offset], false).remove(0).unwrap_or_default() {
-            let Called::Name(name) = function.called else { continue };
+            let FunctionName::Name(name) = function.called else { continue };
             assert!(!name.chars().any(char::is_control));
         }
     }

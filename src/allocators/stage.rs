@@ -22,7 +22,7 @@ use crate::text::clean;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
 /// How long reading the symbols of a file may take, and attaching to a process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Processes with programs at a time. Each takes up to nine descriptors.
 const MAX_PROCESSES: usize = 256;
 /// Files whose functions are known.
@@ -36,8 +36,8 @@ const MAX_LISTED: usize = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_INSPECTIONS: u32 = 8;
 /// Looking at processes may take one part in this many of all time in the long run.
-const PART: u32 = 10;
-const MOST_SAVED: Duration = Duration::from_secs(1);
+const SHARE_DIVISOR: u32 = 10;
+const MAX_SAVED: Duration = Duration::from_secs(1);
 
 /// When to look at a process.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(super) struct NativeAllocations {
     probes: AllocationProbes,
     /// The process that waits to execute the command.
     launched: Option<u32>,
-    patience: TimedCalls,
+    timed_calls: TimedCalls,
     /// The functions that a file defines, for each role.
     files: HashMap<(FileId, bool), FileFunctions>,
     due: BTreeMap<u32, NextInspection>,
@@ -184,7 +184,7 @@ impl NativeAllocations {
         NativeAllocations {
             probes,
             launched,
-            patience: TimedCalls::new(PATIENCE),
+            timed_calls: TimedCalls::new(CALL_TIMEOUT),
             files: HashMap::new(),
             due: BTreeMap::new(),
             outside: BTreeSet::new(),
@@ -192,7 +192,7 @@ impl NativeAllocations {
             unseen: 0,
             moved: 0,
             has_lost_events: false,
-            allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
+            allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
         }
     }
 
@@ -318,7 +318,7 @@ impl NativeAllocations {
             };
             missing.iter().map(link).collect()
         };
-        let why = match self.patience.run(tgid, attach) {
+        let why = match self.timed_calls.run(tgid, attach) {
             Ok(Ok(links)) => {
                 log::debug!(
                     "native allocations: process {tgid}: {} more functions of {}",
@@ -376,7 +376,7 @@ impl NativeAllocations {
         let path = path_of(candidate);
         let fd = candidate.file.fd().map_err(|why| NoAllocator::unopened(&path, why))?;
         let role = candidate.role;
-        let read = self.patience.run(tgid, move || {
+        let read = self.timed_calls.run(tgid, move || {
             let own = fd.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             functions_of(own, role).map_err(|why| why.to_string())
         });

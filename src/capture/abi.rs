@@ -25,7 +25,7 @@ pub const LOSSES: [&str; 6] =
 /// `struct jp_key`: the process, thread, cgroup, event and stack of a count.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable)]
-pub struct Key {
+pub struct CountKey {
     start: u64,
     cgroup: u64,
     stack: u64,
@@ -39,7 +39,7 @@ pub struct Key {
 /// `struct jp_value`: what the BPF program counted for one key in a window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Value {
+pub struct CountValue {
     /// Samples with this key in the window.
     pub count: u64,
     /// Sum of their weights, in the unit of the event.
@@ -70,13 +70,13 @@ struct WaitingRecord {
 struct SampleRecord {
     version: u16,
     leaf: u8,
-    end: u8,
+    stop_reason: u8,
     kernel_words: u16,
     user_words: u16,
     window: u32,
     context: u32,
     ktime: u64,
-    key: Key,
+    key: CountKey,
     comm: [u8; 16],
     lock: LockRecord,
     waker: u64,
@@ -105,7 +105,7 @@ struct SpanWords {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 pub struct Counters {
-    /// Runs of the program: samples taken.
+    /// Samples taken. One run of the program can take several.
     pub ticks: u64,
     /// Samples of tasks or code that the filter excludes.
     pub filtered: u64,
@@ -123,7 +123,7 @@ pub struct IdleAddresses(pub [u64; 8]);
 /// `struct jp_waited`: waiting time, measured at the ends of waits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Waited {
+pub struct WaitTotals {
     /// Nanoseconds by state, in the order of [`ThreadState::ALL`].
     pub ns: [u64; ThreadState::ALL.len()],
     /// Waits that were not measured, because there was no room for the thread, or their end was not seen.
@@ -133,7 +133,7 @@ pub struct Waited {
 /// `struct jp_allocated`: bytes that were allocated, and in how many calls, with and without samples.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
-pub struct Allocated {
+pub struct AllocationTotals {
     /// Bytes of processes and threads that are sampled.
     pub wanted: u64,
     /// Bytes of processes and threads that are not sampled.
@@ -167,16 +167,16 @@ pub(super) struct MemberRecord {
 }
 
 const _: () = assert!(size_of::<Cgroup>() == 16 && size_of::<MemberRecord>() == 24);
-const _: () = assert!(size_of::<Key>() == 48 && offset_of!(Key, tgid) == 32);
-const _: () = assert!(size_of::<Value>() == 32 && size_of::<Waited>() == 48);
+const _: () = assert!(size_of::<CountKey>() == 48 && offset_of!(CountKey, tgid) == 32);
+const _: () = assert!(size_of::<CountValue>() == 32 && size_of::<WaitTotals>() == 48);
 const _: () = assert!(size_of::<WaitingRecord>() == 72 && offset_of!(WaitingRecord, tid) == 56);
 const _: () = assert!(
     size_of::<SampleRecord>() == 120
         && offset_of!(SampleRecord, key) == 24
         && offset_of!(SampleRecord, comm) == 72
 );
-const _: () =
-    assert!(size_of::<Counters>() == 72 && size_of::<Allocated>() == 40 && size_of::<IdleAddresses>() == 64);
+const _: () = assert!(size_of::<Counters>() == 72 && size_of::<AllocationTotals>() == 40);
+const _: () = assert!(size_of::<IdleAddresses>() == 64);
 
 impl Cgroup {
     /// The key of a group.
@@ -186,28 +186,28 @@ impl Cgroup {
     }
 }
 
-impl Key {
+impl CountKey {
     /// The key as the other rooms use it; `None` if the event is unknown.
     #[must_use]
     pub fn stack_key(self, numbers: &EventNumbers) -> Option<StackKey> {
-        let Key { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
+        let CountKey { start, cgroup, stack, comm, tgid, tid, exec, event } = self;
         let state = *ThreadState::ALL.get((event >> STATE_SHIFT) as usize)?;
         let event = numbers.event(event & ((1 << STATE_SHIFT) - 1))?;
         Some(StackKey { process: ProcessId { tgid, start, exec }, tid, comm, cgroup, event, state, stack })
     }
 }
 
-impl Value {
+impl CountValue {
     /// Samples that stand for themselves.
     #[cfg(test)]
-    pub(super) fn of_samples(count: u64) -> Value {
-        Value { count, ..Value::default() }
+    pub(super) fn of_samples(count: u64) -> CountValue {
+        CountValue { count, ..CountValue::default() }
     }
 
     /// The value as the other rooms use it.
     #[must_use]
     pub fn to_count(self) -> Count {
-        let Value { count, weight, estimate, longest } = self;
+        let CountValue { count, weight, estimate, longest } = self;
         Count { samples: count, weight, estimate: Estimate::of_units(estimate), longest_ns: longest }
     }
 }
@@ -225,10 +225,10 @@ impl Counters {
     }
 }
 
-impl Waited {
+impl WaitTotals {
     /// Adds the times of another CPU or window.
-    pub fn add(&mut self, other: &Waited) {
-        let Waited { ns, untimed } = other;
+    pub fn add(&mut self, other: &WaitTotals) {
+        let WaitTotals { ns, untimed } = other;
         for (sum, ns) in self.ns.iter_mut().zip(ns) {
             *sum += ns;
         }
@@ -236,10 +236,10 @@ impl Waited {
     }
 }
 
-impl Allocated {
+impl AllocationTotals {
     /// Adds the allocations of another CPU or window.
-    pub fn add(&mut self, other: &Allocated) {
-        let Allocated { wanted, filtered, wanted_calls, filtered_calls, estimated } = other;
+    pub fn add(&mut self, other: &AllocationTotals) {
+        let AllocationTotals { wanted, filtered, wanted_calls, filtered_calls, estimated } = other;
         self.wanted = self.wanted.saturating_add(*wanted);
         self.filtered = self.filtered.saturating_add(*filtered);
         self.wanted_calls = self.wanted_calls.saturating_add(*wanted_calls);
@@ -259,14 +259,14 @@ fn leaf(code: u8) -> Option<Leaf> {
     [Leaf::User, Leaf::Syscall, Leaf::Fault, Leaf::None].get(usize::from(code)).copied()
 }
 
-fn end(code: u8) -> Option<StopReason> {
+fn stop_reason(code: u8) -> Option<StopReason> {
     StopReason::ALL.get(usize::from(code)).copied()
 }
 
 /// A stack from the ring buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrivedStack {
-    /// The stack.
+    /// As the BPF program recorded it, not symbolized.
     pub stack: Stack,
     /// Parity of the window that counts the stack.
     pub parity: u32,
@@ -283,8 +283,8 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<ArrivedStack
     }
     let (kernel, words) = words.split_at(8 * kernel_words);
     let (user, behind) = words.split_at(8 * user_words);
-    let (leaf, end) = (leaf(record.leaf)?, end(record.end)?);
-    let waiting = match end {
+    let (leaf, stop_reason) = (leaf(record.leaf)?, stop_reason(record.stop_reason)?);
+    let waiting = match stop_reason {
         StopReason::Unfinished => Some(waiting_thread(user)?),
         _ => None,
     };
@@ -298,7 +298,7 @@ pub fn parse_record(bytes: &[u8], numbers: &EventNumbers) -> Option<ArrivedStack
         at: MonoNs(record.ktime),
         comm: record.comm[..name_len].to_vec(),
         leaf,
-        end,
+        stop_reason,
         kernel: words_of(kernel).collect(),
         user,
         waiting: waiting.map(Box::new),
@@ -364,7 +364,7 @@ mod tests {
         let kernels = |c: &Controller| c.name().replace("blkio", "io").replace('_', " ");
         let controllers: Vec<String> = Controller::ALL.iter().map(kernels).collect();
         assert_eq!(list("JP_CONTROLLERS"), controllers);
-        let ends: Vec<String> = (0..).map_while(end).map(|e| format!("{e:?}").to_lowercase()).collect();
+        let ends: Vec<_> = (0..).map_while(stop_reason).map(|e| format!("{e:?}").to_lowercase()).collect();
         assert_eq!(list("JP_ENDS").iter().map(|e| e.replace(' ', "")).collect::<Vec<_>>(), ends);
         let events: Vec<String> = Event::FIXED.iter().map(|event| event.name().replace('-', " ")).collect();
         assert_eq!(list("JP_EVENTS"), events);
@@ -421,7 +421,7 @@ mod tests {
         let record = SampleRecord {
             version: VERSION,
             leaf: 1,
-            end: 0,
+            stop_reason: 0,
             kernel_words: u16::try_from(kernel.len()).unwrap(),
             user_words: u16::try_from(user.len()).unwrap(),
             window: 1,
@@ -443,7 +443,7 @@ mod tests {
         let ArrivedStack { stack, parity } =
             parse_record(&bytes, &EventNumbers::default()).expect("a good record");
         assert_eq!(
-            (parity, stack.at, stack.leaf, stack.end),
+            (parity, stack.at, stack.leaf, stack.stop_reason),
             (1, MonoNs(42), Leaf::Syscall, StopReason::Root)
         );
         assert_eq!(stack.comm, b"java");

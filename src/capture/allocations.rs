@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use super::controls::{ControlMap, EventControl};
 use super::online::SampledCpus;
 use super::perf_event;
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use super::stats;
 use crate::process::procfs;
 use crate::sample::Event;
@@ -171,9 +171,9 @@ impl EventSource for AllocationSource {
         self.publish(self.interval)
     }
 
-    fn stop(&self) -> anyhow::Result<Stopped> {
+    fn stop(&self) -> anyhow::Result<StopState> {
         self.publish(0)?;
-        Ok(Stopped::ButForRuns)
+        Ok(StopState::RunsPending)
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {

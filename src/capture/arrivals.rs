@@ -40,7 +40,7 @@ mod tests {
             at: MonoNs::default(),
             comm: Vec::new(),
             leaf: Leaf::None,
-            end: StopReason::Root,
+            stop_reason: StopReason::Root,
             kernel: vec![1; MAX_FRAMES / 2],
             user: Vec::new(),
             waiting: None,

@@ -5,16 +5,16 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::abi::{Key, Value};
+use super::abi::{CountKey, CountValue};
 
 /// Takes all entries out of a hash map that has no writers any more. `entries` is the map's size: a batch of that size
 /// always has room for a whole bucket.
 ///
 /// # Errors
 /// The kernel's error; `EINVAL` before 5.6.
-pub(super) fn take_all(map: BorrowedFd<'_>, entries: usize) -> io::Result<Vec<(Key, Value)>> {
-    let mut keys = vec![Key::default(); entries];
-    let mut values = vec![Value::default(); entries];
+pub(super) fn take_all(map: BorrowedFd<'_>, entries: usize) -> io::Result<Vec<(CountKey, CountValue)>> {
+    let mut keys = vec![CountKey::default(); entries];
+    let mut values = vec![CountValue::default(); entries];
     let mut all = Vec::new();
     let (mut cursor, mut started) = (0u64, false);
     loop {

@@ -9,15 +9,17 @@ use crate::failure::Failure;
 
 /// The kernel's file of online CPUs. The file stays open, so that it can be read when no descriptor is left.
 #[derive(Debug)]
-pub struct Online(File);
+pub struct OnlineCpuFile(File);
 
-impl Online {
+impl OnlineCpuFile {
     const PATH: &str = "/sys/devices/system/cpu/online";
 
     /// # Errors
     /// When the file cannot be opened.
-    pub fn open() -> anyhow::Result<Online> {
-        Ok(Online(File::open(Online::PATH).with_context(|| format!("CPUs: {}", Online::PATH))?))
+    pub fn open() -> anyhow::Result<OnlineCpuFile> {
+        Ok(OnlineCpuFile(
+            File::open(OnlineCpuFile::PATH).with_context(|| format!("CPUs: {}", OnlineCpuFile::PATH))?,
+        ))
     }
 
     /// The CPUs that are online now.
@@ -25,7 +27,7 @@ impl Online {
     /// # Errors
     /// When the file cannot be read, or is not a list of CPUs.
     pub fn cpus(&self) -> anyhow::Result<Vec<u32>> {
-        let path = Online::PATH;
+        let path = OnlineCpuFile::PATH;
         // Files of sysfs are at most one page.
         let mut page = [0; 4096];
         let length = self.0.read_at(&mut page, 0).with_context(|| format!("CPUs: {path}"))?;
@@ -60,7 +62,7 @@ impl SampledCpus {
     /// # Errors
     /// When a chosen CPU is not online: a [`Failure`] of the target.
     pub(super) fn open(chosen: Option<Vec<u32>>) -> anyhow::Result<SampledCpus> {
-        let now = Online::open()?.chosen(chosen.as_deref())?;
+        let now = OnlineCpuFile::open()?.chosen(chosen.as_deref())?;
         Ok(SampledCpus { chosen, now })
     }
 

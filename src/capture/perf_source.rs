@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context;
 
-use super::online::{Online, among};
+use super::online::{OnlineCpuFile, among};
 use super::perf_event::{self, EventReading, Liveness};
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use crate::failure::Failure;
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::unit::Expectation;
@@ -50,7 +50,7 @@ impl PerfEventSource {
         let (events, unsampled) = (BTreeMap::new(), BTreeMap::new());
         let mut all =
             PerfEventSource { event, program, period, chosen, events, unsampled, closed_periods: 0 };
-        for cpu in Online::open()?.chosen(all.chosen.as_deref())? {
+        for cpu in OnlineCpuFile::open()?.chosen(all.chosen.as_deref())? {
             let opened = all.opened(cpu).map_err(|error| explained(event, cpu, error))?;
             all.events.insert(cpu, opened);
         }
@@ -134,15 +134,15 @@ impl EventSource for PerfEventSource {
         all.try_for_each(|opened| perf_event::enable(opened.fd.as_fd())).context("starting the perf events")
     }
 
-    fn stop(&self) -> anyhow::Result<Stopped> {
+    fn stop(&self) -> anyhow::Result<StopState> {
         let mut all = self.events.values();
         all.try_for_each(|opened| perf_event::disable(opened.fd.as_fd()))
             .context("stopping the perf events")?;
         // A tick runs in a timer's interrupt, which disabling cancels on its CPU (`perf_event::disable`). Another event
         // comes from code that runs with interrupts enabled: its program may have begun.
         Ok(match self.event.expected() {
-            Expectation::Periodic => Stopped::Wholly,
-            Expectation::OneIn | Expectation::Counted => Stopped::ButForRuns,
+            Expectation::Periodic => StopState::Quiescent,
+            Expectation::OneIn | Expectation::Counted => StopState::RunsPending,
         })
     }
 

@@ -8,7 +8,7 @@ use libbpf_rs::Link;
 
 use super::controls::{ControlMap, EventControl};
 use super::online::SampledCpus;
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use super::stats;
 use crate::sample::Event;
 
@@ -69,9 +69,9 @@ impl EventSource for ProbeSource {
         self.publish(self.period)
     }
 
-    fn stop(&self) -> anyhow::Result<Stopped> {
+    fn stop(&self) -> anyhow::Result<StopState> {
         self.publish(0)?;
-        Ok(Stopped::ButForRuns)
+        Ok(StopState::RunsPending)
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {

@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use zerocopy::FromBytes;
 
-use super::abi::{Allocated, Counters, Key, Value, Waited};
+use super::abi::{AllocationTotals, CountKey, CountValue, Counters, WaitTotals};
 use super::allocations::{self, AllocationProbes, AllocationSource};
 use super::cgroups::{CgroupMap, CgroupMember};
 use super::contexts::{self, ContextMap};
@@ -69,7 +69,7 @@ impl BpfProgram {
     /// # Errors
     /// When bpf(2) is [`DeniedSyscall`], or the kernel has no BTF, rejects the program, or has no memory for the maps.
     pub fn load(filter: &Filter, load: &ExpectedLoad, btf: Option<&PathBuf>) -> anyhow::Result<BpfProgram> {
-        probe()?;
+        check_bpf()?;
         // Leaked, because the skeleton borrows the storage and lives in the same struct. A process loads one program.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = ProfilerSkelBuilder::default();
@@ -81,9 +81,9 @@ impl BpfProgram {
         let waits = load.events.contains(&Event::Wait);
         // At the end of a profile each thread that waits may add a stack.
         let threads = if waits { wait_source::threads() } else { 0 };
-        let ticks = load.rate.saturating_mul(load.cpus).saturating_add(threads);
-        let entries = u32::try_from((2 * ticks).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
-        let ring = (ticks * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
+        let samples = load.rate.saturating_mul(load.cpus).saturating_add(threads);
+        let entries = u32::try_from((2 * samples).clamp(*COUNT_ENTRIES.start(), *COUNT_ENTRIES.end()))?;
+        let ring = (samples * 1024).next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end());
         open.maps.stacks.set_max_entries(u32::try_from(ring)?)?;
         let numbers = EventNumbers::of(&load.events);
         let has_cpus = size_by_events(&mut open, load)?;
@@ -163,7 +163,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// A [`Failure`](crate::failure::Failure) of the host or the target if there is no such place.
-    pub fn probe(
+    pub fn attach_probe(
         &mut self,
         event: Event,
         period: u64,
@@ -188,7 +188,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the kernel refuses to attach a program or the iterator.
-    pub fn switches(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
+    pub fn attach_wait(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
         let programs = &self.skel.progs;
         let KernelSupport { atomics, switches } = &self.available;
         let hook = &switches.as_ref().context("waits are not sampled")?.hook;
@@ -217,7 +217,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the kernel refuses to attach the program or the iterator.
-    pub fn residents(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<RssSource> {
+    pub fn attach_rss(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<RssSource> {
         RssSource::attach(&self.skel, self.control(Event::Rss)?, self.available.atomics, period, chosen)
     }
 
@@ -368,7 +368,7 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When bpf(2) cannot take a batch from the count map: `EINVAL` before Linux 5.6.
-    pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(Key, Value)>> {
+    pub fn take_counts(&self, parity: u32) -> anyhow::Result<Vec<(CountKey, CountValue)>> {
         let map = &self.counts[(parity & 1) as usize];
         super::batch::take_all(map.as_fd(), map.max_entries() as usize).context("draining the counts")
     }
@@ -388,8 +388,8 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn take_waited(&self, parity: u32) -> anyhow::Result<Waited> {
-        let mut sum = Waited::default();
+    pub fn take_waited(&self, parity: u32) -> anyhow::Result<WaitTotals> {
+        let mut sum = WaitTotals::default();
         take_per_cpu(&self.skel.maps.waited, parity, "waiting time")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
@@ -398,9 +398,9 @@ impl BpfProgram {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn take_allocated(&self, parity: u32, event: Event) -> anyhow::Result<Allocated> {
+    pub fn take_allocated(&self, parity: u32, event: Event) -> anyhow::Result<AllocationTotals> {
         let key = self.numbers.key(parity, event)?;
-        let mut sum = Allocated::default();
+        let mut sum = AllocationTotals::default();
         take_per_cpu(&self.skel.maps.allocated, key, "allocated bytes")?.iter().for_each(|one| sum.add(one));
         Ok(sum)
     }
@@ -487,7 +487,7 @@ fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) 
 }
 
 /// Creates the smallest map: a host that denies this call denies all of bpf(2).
-fn probe() -> anyhow::Result<()> {
+fn check_bpf() -> anyhow::Result<()> {
     create(MapType::Array, "jp_probe", size_of::<u32>(), size_of::<u32>(), 1)
         .map_err(|error| DeniedSyscall::of("bpf", error))
         .context("the first BPF map")?;
@@ -495,6 +495,6 @@ fn probe() -> anyhow::Result<()> {
 }
 
 fn count_map(entries: u32) -> anyhow::Result<MapHandle> {
-    create(MapType::Hash, "jp_counts", size_of::<Key>(), size_of::<Value>(), entries)
+    create(MapType::Hash, "jp_counts", size_of::<CountKey>(), size_of::<CountValue>(), entries)
         .with_context(|| format!("count map of {entries} entries"))
 }

@@ -9,7 +9,7 @@ use libbpf_rs::{Iter, Link};
 use super::controls::{ControlMap, EventControl};
 use super::online::SampledCpus;
 use super::skeleton::ProfilerSkel;
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use crate::sample::Event;
 
 /// The programs that sample growth.
@@ -64,9 +64,9 @@ impl EventSource for RssSource {
         self.publish(self.period, false)
     }
 
-    fn stop(&self) -> anyhow::Result<Stopped> {
+    fn stop(&self) -> anyhow::Result<StopState> {
         self.publish(0, false)?;
-        Ok(Stopped::ButForRuns)
+        Ok(StopState::RunsPending)
     }
 
     fn follow_hotplug(&mut self, online: &[u32]) {

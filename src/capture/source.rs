@@ -11,13 +11,13 @@ pub struct ExpectedSamples {
     pub missed: u64,
 }
 
-/// Whether a program may still run after its source stopped.
+/// Whether a program of a source may still run after the source stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopState {
     /// No program runs any more, and all their writes are visible.
-    Wholly,
+    Quiescent,
     /// A program that had begun may still run; a grace period waits for it.
-    ButForRuns,
+    RunsPending,
 }
 
 /// A source of samples of one event. Its BPF program is loaded before; sampling begins with `start`.
@@ -38,7 +38,7 @@ pub trait EventSource {
     ///
     /// # Errors
     /// When the kernel refuses to stop one of the source's events.
-    fn stop(&self) -> anyhow::Result<Stopped>;
+    fn stop(&self) -> anyhow::Result<StopState>;
 
     /// Takes the samples of what began and is not over, at the end of a profile. Events without a length have none.
     ///

@@ -10,7 +10,7 @@ use super::map::create;
 use crate::unwind::{CHUNK_PAGES, CHUNKS, PAGE, TableMemory};
 
 /// Chunks take at most one part in this many of the descriptors that the profiler may open.
-const DESCRIPTORS_PART: u64 = 16;
+const DESCRIPTORS_DIVISOR: u64 = 16;
 
 /// The maps of unwind tables; usable from any thread.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct UnwindMemory {
 impl UnwindMemory {
     pub(super) fn new(chunks: MapHandle, spaces: MapHandle) -> UnwindMemory {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        UnwindMemory { chunks, spaces, pages: Vec::new(), most: descriptors / DESCRIPTORS_PART }
+        UnwindMemory { chunks, spaces, pages: Vec::new(), most: descriptors / DESCRIPTORS_DIVISOR }
     }
 
     /// The chunk with this number. Creates missing chunks up to this one.

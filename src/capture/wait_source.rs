@@ -10,7 +10,7 @@ use zerocopy::IntoBytes as _;
 
 use super::controls::WaitControl;
 use super::online::SampledCpus;
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use crate::sample::{Event, MonoNs};
 
 /// The least and the greatest number of threads whose waits can be measured at a time.
@@ -151,12 +151,12 @@ impl EventSource for WaitSource {
         self.publish(begun)
     }
 
-    fn stop(&self) -> anyhow::Result<Stopped> {
+    fn stop(&self) -> anyhow::Result<StopState> {
         // A second call, after a failure, must not move the end.
         if self.times.get().end == 0 {
             self.publish(WaitControl { end: MonoNs::now().0, ..self.times.get() })?;
         }
-        Ok(Stopped::ButForRuns)
+        Ok(StopState::RunsPending)
     }
 
     fn sample_unfinished(&self) -> anyhow::Result<()> {

@@ -13,14 +13,14 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
-use super::abi::{self, Allocated, ArrivedStack, Counters, Waited};
+use super::abi::{self, AllocationTotals, ArrivedStack, Counters, WaitTotals};
 use super::arrivals::Arrivals;
 use super::filter::Filter;
 use super::numbers::EventNumbers;
 use super::perf_source::PerfEventSource;
 use super::probe_place::FunctionPlace;
 use super::program::{BpfProgram, ExpectedLoad};
-use super::source::{EventSource, ExpectedSamples, Stopped};
+use super::source::{EventSource, ExpectedSamples, StopState};
 use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::{CountedStack, Event, EventPeriod, MonoNs, Stack, StackKey};
@@ -50,9 +50,9 @@ pub struct WindowCounts {
     /// Sum of all counts, with `frameless` and `misfiled`: `ticks = filtered + idle + kept + Σ lost`.
     pub kept: u64,
     /// Waiting time by state, of the event `wait`.
-    pub waited: Waited,
+    pub waited: WaitTotals,
     /// What was allocated, of events of allocations.
-    pub allocated: Allocated,
+    pub allocated: AllocationTotals,
 }
 
 /// New stacks from the ring, by the parity of their window.
@@ -102,14 +102,14 @@ impl Capture {
         let none = Vec::new();
         let source = |&EventPeriod { event, period }: &EventPeriod| -> anyhow::Result<Box<dyn EventSource>> {
             Ok(match (event, event.origin()) {
-                (Event::Wait, _) => Box::new(program.switches(period, chosen.clone())?),
+                (Event::Wait, _) => Box::new(program.attach_wait(period, chosen.clone())?),
                 (event, _) if event.allocates() => {
                     Box::new(program.allocations(event, period, chosen.clone())?)
                 }
-                (Event::Rss, _) => Box::new(program.residents(period, chosen.clone())?),
+                (Event::Rss, _) => Box::new(program.attach_rss(period, chosen.clone())?),
                 (_, Some(EventOrigin::Probe(_))) => {
                     let functions = options.functions.get(&event).unwrap_or(&none);
-                    Box::new(program.probe(event, period, functions, chosen.clone())?)
+                    Box::new(program.attach_probe(event, period, functions, chosen.clone())?)
                 }
                 _ => Box::new(PerfEventSource::open(event, period, chosen.clone(), program.fd(event))?),
             })
@@ -149,7 +149,7 @@ impl Capture {
     pub fn stop(&mut self) -> anyhow::Result<()> {
         let mut running = false;
         for source in &self.sources {
-            running |= source.stop()? == Stopped::ButForRuns;
+            running |= source.stop()? == StopState::RunsPending;
         }
         self.running = running;
         Ok(())
@@ -286,7 +286,7 @@ fn rate(EventPeriod { event, period }: EventPeriod) -> u64 {
 
 fn assemble(
     arrived: Vec<Stack>,
-    counts: Vec<(abi::Key, abi::Value)>,
+    counts: Vec<(abi::CountKey, abi::CountValue)>,
     events: Vec<WindowCounts>,
     numbers: &EventNumbers,
 ) -> Window {
@@ -349,8 +349,8 @@ mod tests {
         let events = || vec![of(Event::Cpu, 10, 10), of(Event::Wait, 12, 5)];
         let numbers = EventNumbers::of(&[Event::Cpu, Event::Wait]);
         // No event has this number, and no state either.
-        let key = abi::Key::read_from_bytes(&[0xff; size_of::<abi::Key>()]).unwrap();
-        let counts = |count| vec![(key, abi::Value::of_samples(count))];
+        let key = abi::CountKey::read_from_bytes(&[0xff; size_of::<abi::CountKey>()]).unwrap();
+        let counts = |count| vec![(key, abi::CountValue::of_samples(count))];
         let split = |window: &Window| -> Vec<(u64, u64, u64)> {
             window.events.iter().map(|of| (of.misfiled, of.kept, of.frameless)).collect()
         };

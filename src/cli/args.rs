@@ -59,7 +59,7 @@ Coming from async-profiler: -a is --all and means processes, -d is --duration, -
 #[command(
     name = "jbpf-prof",
     version,
-    long_version = super::version::long(),
+    long_version = super::version::long_version(),
     args_conflicts_with_subcommands = true,
     max_term_width = 100,
     after_help = "Run 'jbpf-prof --help' for details and examples.",
@@ -67,14 +67,14 @@ Coming from async-profiler: -a is --all and means processes, -d is --duration, -
 )]
 pub(super) struct Args {
     #[command(subcommand)]
-    pub(super) command: Option<Sub>,
+    pub(super) command: Option<Subcommands>,
     #[command(flatten)]
     pub(super) record: Record,
 }
 
 /// What else the program does.
 #[derive(Clone, Debug, Subcommand)]
-pub(super) enum Sub {
+pub(super) enum Subcommands {
     /// Run continuously: keep profiles on disk, serve them over HTTP, push them to Pyroscope or OpenTelemetry.
     Daemon(Box<Daemon>),
     /// Show on the terminal, each second, which functions, processes and containers use the machine now.

@@ -266,7 +266,7 @@ struct Rate {
     period_ns: u64,
 }
 
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss, reason = "frequencies and periods have few digits")]
 fn rate(sampled: &SampledArgs, events: &[Event], warnings: &mut Vec<String>) -> Result<Rate, Failure> {
     if let Some(count) = sampled.count.filter(|_| !events.iter().any(|event| is_counted(*event))) {
         let (fastest, longest) = (1_000_000_000 / MAX_RATE, MAX_DURATION.as_nanos() as u64);
@@ -379,7 +379,7 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
         let output = output("--output", &name, format)?;
         let failed = |e: anyhow::Error| Failure { exit: Exit::Failed, message: format!("{e:#}") };
         let destination = Destination::find(&name).map_err(failed)?;
-        destination.probe().map_err(failed)?;
+        destination.check_writable().map_err(failed)?;
         if record.per_container && destination.file().is_none() {
             return Err(Failure::usage(format!(
                 "--per-container writes several files, but {destination} is no file"

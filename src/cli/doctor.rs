@@ -31,7 +31,7 @@ pub struct Trial {
 ///
 /// # Errors
 /// If the kernel refuses to load the program or to open an event.
-pub fn trial() -> anyhow::Result<Trial> {
+pub fn trial_run() -> anyhow::Result<Trial> {
     let filter = Filter { user: true, kernel: true, include_self: true, ..Filter::default() };
     let mut capture = Capture::prepare(&CaptureOptions {
         events: vec![EventPeriod { event: Event::Cpu, period: TRIAL_PERIOD_NS }],
@@ -47,14 +47,22 @@ pub fn trial() -> anyhow::Result<Trial> {
     Ok(Trial { ticks: of.counters.ticks, kept: of.kept })
 }
 
-/// The text, and the exit code: [`Exit::Done`] if recording works here. `jvms`: a line for each JVM of the host.
+/// What `doctor` prints, and its exit code.
+pub struct DoctorReport {
+    /// One fact a line.
+    pub text: String,
+    /// [`Exit::Done`] if recording works here.
+    pub exit: Exit,
+}
+
+/// Reports facts, refusals and a trial. `jvms`: a line for each JVM of the host.
 #[must_use]
 pub fn report(
     facts: &HostFacts,
     refusals: &[HostRefusal],
     trial: &anyhow::Result<Trial>,
     jvms: &[String],
-) -> (String, Exit) {
+) -> DoctorReport {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a String does not fail.
@@ -121,14 +129,15 @@ pub fn report(
     // The trial identifies no process, so it works where a run is refused.
     let works = samples && !refusals.iter().any(HostRefusal::is_fatal);
     line("verdict", if works { "jbpf-prof works here" } else { "jbpf-prof does not work here" });
-    (text, if works { Exit::Done } else { Exit::Host })
+    DoctorReport { text, exit: if works { Exit::Done } else { Exit::Host } }
 }
 
 /// Gathers facts about this host, runs a trial, and reports both.
 #[must_use]
-pub fn examine(jvms: &[String]) -> (String, Exit) {
-    let (facts, trial) = (HostFacts::gather(), trial());
-    let mut refusals = host::judge(&facts, false);
+pub fn diagnose(jvms: &[String]) -> DoctorReport {
+    let facts = HostFacts::gather();
+    let trial = trial_run();
+    let mut refusals = host::refusals_of(&facts, false);
     let found = trial.as_ref().err().and_then(|error| explanation::reason(error, &refusals));
     // A missing right explains why the trial failed.
     if !refusals.iter().any(HostRefusal::is_fatal) {
@@ -139,7 +148,7 @@ pub fn examine(jvms: &[String]) -> (String, Exit) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Exit, HostFacts, HostRefusal, Trial, report};
+    use super::{DoctorReport, Exit, HostFacts, HostRefusal, Trial, report};
 
     #[test]
     fn a_bug_report_has_one_fact_a_line() {
@@ -149,7 +158,8 @@ mod tests {
             ..HostFacts::default()
         };
         let trial = Ok(Trial { ticks: 600, kept: 590 });
-        let (text, exit) = report(&facts, &[HostRefusal::HiddenKernelSymbols], &trial, &["pid 7".into()]);
+        let DoctorReport { text, exit } =
+            report(&facts, &[HostRefusal::HiddenKernelSymbols], &trial, &["pid 7".into()]);
         assert_eq!(exit, Exit::Done);
         for (name, value) in [
             ("kernel", "6.1.0 #1"),
@@ -168,14 +178,15 @@ mod tests {
     #[test]
     fn a_host_that_cannot_has_its_exit_code() {
         let trial = Err(anyhow::anyhow!("EPERM").context("loading the BPF program"));
-        let (text, exit) = report(&HostFacts::default(), &[HostRefusal::NotRoot], &trial, &[]);
+        let DoctorReport { text, exit } = report(&HostFacts::default(), &[HostRefusal::NotRoot], &trial, &[]);
         assert_eq!(exit, Exit::Host);
         assert!(text.contains("REFUSED") && text.contains("loading the BPF program: EPERM"), "{text}");
         let works = Ok(Trial { ticks: 600, kept: 590 });
-        let (text, exit) = report(&HostFacts::default(), &[HostRefusal::NotInitPidNamespace], &works, &[]);
+        let DoctorReport { text, exit } =
+            report(&HostFacts::default(), &[HostRefusal::NotInitPidNamespace], &works, &[]);
         assert_eq!(exit, Exit::Host);
         assert!(text.ends_with("jbpf-prof does not work here\n"), "{text}");
         let silent = Ok(Trial { ticks: 0, kept: 0 });
-        assert_eq!(report(&HostFacts::default(), &[], &silent, &[]).1, Exit::Host);
+        assert_eq!(report(&HostFacts::default(), &[], &silent, &[]).exit, Exit::Host);
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn reason(error: &anyhow::Error, warned: &[HostRefusal]) -> Option<Ho
 
 /// Puts the refusal that explains an error of a run, if there is one, in front of the error.
 #[must_use]
-pub fn explained(error: anyhow::Error, warned: &[HostRefusal]) -> anyhow::Error {
+pub fn with_host_cause(error: anyhow::Error, warned: &[HostRefusal]) -> anyhow::Error {
     match reason(&error, warned) {
         Some(reason) => error.context(Failure::from(reason)),
         None => error,
@@ -45,8 +45,8 @@ mod tests {
 
     use anyhow::Context;
 
-    use super::{DeniedSyscall, HostRefusal, explained, reason};
-    use crate::failure::{Exit, code_of};
+    use super::{DeniedSyscall, HostRefusal, reason, with_host_cause};
+    use crate::failure::{Exit, exit_of};
 
     #[test]
     fn what_was_warned_of_explains_a_denial_and_nothing_else() {
@@ -54,15 +54,18 @@ mod tests {
             Err::<(), _>(io::Error::from(kind)).context("loading the BPF program").unwrap_err()
         };
         let warned = [HostRefusal::Paranoid(3), HostRefusal::LittleLockedMemory(64)];
-        let explained_one = explained(error(io::ErrorKind::PermissionDenied), &warned);
-        assert_eq!(code_of(&explained_one), Exit::Host);
+        let explained_one = with_host_cause(error(io::ErrorKind::PermissionDenied), &warned);
+        assert_eq!(exit_of(&explained_one), Exit::Host);
         let text = format!("{explained_one:#}");
         assert!(
             text.starts_with("only 64 KiB") && text.contains("loading the BPF program: permission"),
             "{text}"
         );
-        assert_eq!(code_of(&explained(error(io::ErrorKind::NotFound), &warned)), Exit::Failed);
-        assert_eq!(code_of(&explained(error(io::ErrorKind::PermissionDenied), &warned[..1])), Exit::Failed);
+        assert_eq!(exit_of(&with_host_cause(error(io::ErrorKind::NotFound), &warned)), Exit::Failed);
+        assert_eq!(
+            exit_of(&with_host_cause(error(io::ErrorKind::PermissionDenied), &warned[..1])),
+            Exit::Failed
+        );
     }
 
     #[test]
@@ -84,8 +87,8 @@ mod tests {
         ] {
             assert_eq!(reason(&denied(call, absent), warned), expected, "{call} {absent} {warned:?}");
         }
-        let text = format!("{:#}", explained(denied("perf_event_open", true), &[]));
+        let text = format!("{:#}", with_host_cause(denied("perf_event_open", true), &[]));
         assert!(text.starts_with("the system call is denied: perf_event_open, as if this kernel had none; "));
-        assert_eq!(code_of(&explained(denied("bpf", false), &[])), Exit::Host);
+        assert_eq!(exit_of(&with_host_cause(denied("bpf", false), &[])), Exit::Host);
     }
 }

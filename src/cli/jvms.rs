@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::host::capability::Capabilities;
-use crate::jvm::{self, JvmRow, NamesFrom};
+use crate::jvm::{self, ExpectedNameSource, JvmRow};
 
 const HEADINGS: [&str; 8] =
     ["PID", "CONTAINER", "USER", "VERSION", "FRAME POINTERS", "ATTACH", "NAMES", "MAIN"];
@@ -82,10 +82,10 @@ fn cells(row: &JvmRow, user: &dyn Fn(u32) -> Option<String>) -> [String; 8] {
         },
         refusal.as_ref().map_or("yes".into(), |refusal| format!("no: {refusal}")),
         match names {
-            NamesFrom::Agent => "agent".into(),
-            NamesFrom::AgentAtStart => "agent at start".into(),
-            NamesFrom::Memory => "memory".into(),
-            NamesFrom::Nothing => "none".into(),
+            ExpectedNameSource::Agent => "agent".into(),
+            ExpectedNameSource::AgentAtStart => "agent at start".into(),
+            ExpectedNameSource::Memory => "memory".into(),
+            ExpectedNameSource::Nothing => "none".into(),
         },
         main.clone(),
     ]
@@ -106,7 +106,7 @@ fn named(passwd: &str, uid: u32) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{JvmRow, NamesFrom, cells, layout, named, table};
+    use super::{ExpectedNameSource, JvmRow, cells, layout, named, table};
     use crate::jvm::Refusal;
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             frame_pointers: Some(true),
             newer_than: None,
             refusal: None,
-            names: NamesFrom::Agent,
+            names: ExpectedNameSource::Agent,
         };
         let other = JvmRow {
             pid: 4_000_000,
@@ -129,13 +129,13 @@ mod tests {
             version: String::new(),
             frame_pointers: None,
             refusal: Some(Refusal::AttachDisabled),
-            names: NamesFrom::Memory,
+            names: ExpectedNameSource::Memory,
             ..one.clone()
         };
         let new = JvmRow {
             version: "28-ea+12".into(),
             newer_than: Some(25),
-            names: NamesFrom::AgentAtStart,
+            names: ExpectedNameSource::AgentAtStart,
             ..one.clone()
         };
         let user = |uid| (uid == 1000).then(|| "worker".to_owned());

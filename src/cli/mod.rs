@@ -28,7 +28,7 @@ use clap::error::{ContextKind, ContextValue};
 pub use args::Report;
 pub use clap_complete::Shell;
 pub use config::RecordConfig;
-pub use explanation::explained;
+pub use explanation::with_host_cause;
 pub use pages::{completions, write_man_pages};
 
 use crate::failure::{Exit, Failure};
@@ -125,28 +125,30 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     };
     match args.command {
         None => RecordConfig::new(&args.record).map(|config| Command::Record(Box::new(config))),
-        Some(args::Sub::Daemon(daemon)) => {
+        Some(args::Subcommands::Daemon(daemon)) => {
             daemon::DaemonCommand::new(&daemon).map(|job| Command::Daemon(Box::new(job)))
         }
-        Some(args::Sub::Health { config, ready }) => {
+        Some(args::Subcommands::Health { config, ready }) => {
             daemon::health_address(config.as_deref()).map(|address| Command::Health { address, ready })
         }
-        Some(args::Sub::Jvms) => Ok(Command::Jvms),
-        Some(args::Sub::Events { pattern, format }) => Ok(Command::Events { pattern, form: format }),
-        Some(args::Sub::Doctor) => Ok(Command::Doctor),
-        Some(args::Sub::Agent { file }) => Ok(Command::Agent { file }),
-        Some(args::Sub::Convert { input, output, format, event, waits, trace, picture }) => {
+        Some(args::Subcommands::Jvms) => Ok(Command::Jvms),
+        Some(args::Subcommands::Events { pattern, format }) => Ok(Command::Events { pattern, form: format }),
+        Some(args::Subcommands::Doctor) => Ok(Command::Doctor),
+        Some(args::Subcommands::Agent { file }) => Ok(Command::Agent { file }),
+        Some(args::Subcommands::Convert { input, output, format, event, waits, trace, picture }) => {
             let output = config::output("output", &output, config::format(format.as_deref())?)?;
             let (picture_options, waits) = (config::picture_options(&picture)?, config::waits(&waits)?);
             Ok(Command::Convert { input, output, picture_options, event, waits, trace })
         }
-        Some(args::Sub::Diff(args)) => {
+        Some(args::Subcommands::Diff(args)) => {
             diff::DiffConfig::new(&args).map(|config| Command::Diff(Box::new(config)))
         }
-        Some(args::Sub::Top(args)) => top::TopConfig::new(&args).map(|config| Command::Top(Box::new(config))),
-        Some(args::Sub::Completions { shell }) => Ok(Command::Completions(shell)),
-        Some(args::Sub::Man { directory }) => Ok(Command::Man { directory }),
-        Some(args::Sub::Show { input, flat: _, tree, lines, event, trace, caller, depth }) => {
+        Some(args::Subcommands::Top(args)) => {
+            top::TopConfig::new(&args).map(|config| Command::Top(Box::new(config)))
+        }
+        Some(args::Subcommands::Completions { shell }) => Ok(Command::Completions(shell)),
+        Some(args::Subcommands::Man { directory }) => Ok(Command::Man { directory }),
+        Some(args::Subcommands::Show { input, flat: _, tree, lines, event, trace, caller, depth }) => {
             let table = match (tree, lines) {
                 (true, _) => ShownTable::Tree,
                 (false, true) => ShownTable::Lines,

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// Version, commit, libbpf and target, for bug reports. Nothing here depends on the time or the place of the build.
-pub(super) fn long() -> &'static str {
+pub(super) fn long_version() -> &'static str {
     static LONG: OnceLock<String> = OnceLock::new();
     LONG.get_or_init(|| {
         format!(
@@ -20,7 +20,7 @@ pub(super) fn long() -> &'static str {
 mod tests {
     #[test]
     fn the_long_version_has_four_facts() {
-        let lines: Vec<&str> = super::long().lines().collect();
+        let lines: Vec<&str> = super::long_version().lines().collect();
         assert_eq!(lines[0], env!("CARGO_PKG_VERSION"));
         let facts = ["commit: ", "libbpf: ", "target: "];
         let values: Vec<_> = facts.iter().zip(&lines[1..]).map(|(f, line)| line.strip_prefix(f)).collect();

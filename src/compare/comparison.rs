@@ -7,7 +7,7 @@ use super::pair::{ProfilePair, Side};
 use super::share::{Hypothesis, Scale, Share, discoveries};
 
 /// Functions with a smaller share of both sides, in points, are not compared.
-const LEAST_POINTS: f64 = 0.1;
+const MIN_POINTS: f64 = 0.1;
 
 /// The rate of false findings among all findings, and so the probability of a finding where nothing changed. It is less
 /// than the 5 % that `docs/diff.md` promises, because programs vary in more ways than the noise that is measured.
@@ -39,16 +39,16 @@ pub struct CompareOptions {
 impl CompareOptions {
     /// The smallest share to compare, in percent: a function cannot change by more than it has.
     fn least(&self) -> f64 {
-        self.threshold.max(LEAST_POINTS)
+        self.threshold.max(MIN_POINTS)
     }
 }
 
 /// How a share changed. All numbers are percent of the whole before.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ShareChange {
-    /// The share before.
+    /// The share of the profile before, 0 to 1.
     pub before: f64,
-    /// The share after.
+    /// The share of the profile after, 0 to 1.
     pub after: f64,
     /// Half of the width of the 95 % confidence interval of the difference.
     pub interval: f64,
@@ -251,7 +251,7 @@ impl TestSetup {
         let prior = DispersionPrior::of(&measured, self.degrees);
         let dispersion = |share: &Share| match self.basis {
             NoiseBasis::Assumed => self.alone(share),
-            _ => prior.moderate(share.dispersion),
+            _ => prior.posterior_dispersion(share.dispersion),
         };
         let mut changes: Vec<[ShareChange; 2]> = shares
             .iter()
@@ -280,7 +280,9 @@ impl TestSetup {
     fn alone(&self, share: &Share) -> Dispersion {
         match self.basis {
             NoiseBasis::Assumed => Dispersion::known(NoiseBasis::DESIGN_FACTOR),
-            _ => DispersionPrior::of(&[share.dispersion], self.degrees).moderate(share.dispersion),
+            _ => {
+                DispersionPrior::of(&[share.dispersion], self.degrees).posterior_dispersion(share.dispersion)
+            }
         }
     }
 

@@ -33,7 +33,7 @@ impl BlockCounts {
         // For each side and symbol the samples with it in their stack.
         let mut totals = [vec![0u64; symbols], vec![0u64; symbols]];
         let mut sums = [0u64; 2];
-        each(&view, |sample, _, functions| {
+        for_each_sample(&view, |sample, _, functions| {
             let side = pair.side_of(sample) as usize;
             sums[side] += sample.weight.count;
             for symbol in functions {
@@ -60,7 +60,7 @@ impl BlockCounts {
             total: empty(),
         });
         let mut counts = BlockCounts { whole: empty(), functions: functions.collect(), blocks };
-        each(&view, |sample, leaf, functions| {
+        for_each_sample(&view, |sample, leaf, functions| {
             let block = counts.blocks.of_column(sample.second);
             counts.whole[block] += sample.weight.count;
             for symbol in functions {
@@ -76,7 +76,7 @@ impl BlockCounts {
 
 /// Visits each sample with the function that ran, and with the functions of its stack, each once. A leaf that only says
 /// why a thread waited is not code.
-fn each(view: &ProfileView<'_>, mut visit: impl FnMut(&Sample, Option<u32>, &[u32])) {
+fn for_each_sample(view: &ProfileView<'_>, mut visit: impl FnMut(&Sample, Option<u32>, &[u32])) {
     let frames = view.frames();
     let mut last = None;
     let (mut leaf, mut functions) = (None, Vec::new());
@@ -87,7 +87,7 @@ fn each(view: &ProfileView<'_>, mut visit: impl FnMut(&Sample, Option<u32>, &[u3
             functions.clear();
             let symbol_of = |node: NodeId| frames.symbol_of(view.frame_of(node));
             let kind_of = |symbol: u32| frames.symbols()[symbol as usize].kind;
-            for (up, symbol) in view.code_up(sample.leaf).map(symbol_of).enumerate() {
+            for (up, symbol) in view.code_path_from_leaf(sample.leaf).map(symbol_of).enumerate() {
                 if kind_of(symbol).origin() == Origin::NotCode {
                     continue;
                 }

@@ -20,12 +20,12 @@ const CAUTION: f64 = 3.0;
 /// From one variance of the grid to the next.
 const STEP: f64 = 1.5;
 
-/// The smallest variance of the grid is `LEAST_EXTRA / leverage`: a function with the largest leverage gets a dispersion
-/// of 1 + `LEAST_EXTRA` by it.
-const LEAST_EXTRA: f64 = 0.05;
-/// The largest variance of the grid is the largest `max(factor, 1) * MOST_TIMES / leverage` of all functions: the true
+/// The smallest variance of the grid is `MIN_EXTRA / leverage`: a function with the largest leverage gets a dispersion
+/// of 1 + `MIN_EXTRA` by it.
+const MIN_EXTRA: f64 = 0.05;
+/// The largest variance of the grid is the largest `max(factor, 1) * MAX_TIMES / leverage` of all functions: the true
 /// dispersion may be this many times the measured one.
-const MOST_TIMES: f64 = 64.0;
+const MAX_TIMES: f64 = 64.0;
 
 /// Rounds of expectation and maximisation. More of them sharpen the prior without better verdicts.
 const ROUNDS: usize = 30;
@@ -108,8 +108,8 @@ impl DispersionPrior {
     /// The prior by which each variance that a measurement can have is as likely as any other.
     fn flat(measured: &[MeasuredDispersion], degrees: f64) -> DispersionPrior {
         let known = || measured.iter().filter(|one| one.leverage > 0.0);
-        let least = known().map(|one| LEAST_EXTRA / one.leverage).fold(f64::INFINITY, f64::min);
-        let most = known().map(|one| one.factor.max(1.0) * MOST_TIMES / one.leverage).fold(0.0, f64::max);
+        let least = known().map(|one| MIN_EXTRA / one.leverage).fold(f64::INFINITY, f64::min);
+        let most = known().map(|one| one.factor.max(1.0) * MAX_TIMES / one.leverage).fold(0.0, f64::max);
         let mut variances = vec![0.0];
         let mut next = least;
         while next < most {
@@ -154,7 +154,7 @@ impl DispersionPrior {
 
     /// The dispersion of a function, from its own measurement and the prior. Never below 1: less variance than
     /// independent samples have is luck, or samples that keep step with the program.
-    pub(super) fn moderate(&self, measured: MeasuredDispersion) -> Dispersion {
+    pub(super) fn posterior_dispersion(&self, measured: MeasuredDispersion) -> Dispersion {
         let likelihoods = self.likelihoods(measured);
         let possible = self.posterior(&likelihoods).zip(&self.variances).map(|(probability, variance)| {
             PossibleFactor { probability, factor: 1.0 + variance * measured.leverage }
@@ -181,13 +181,15 @@ mod tests {
             CHANCE.iter().enumerate().map(|(at, x)| measured(x * [1.0, 4.0, 20.0][at % 3])).collect();
         let [by_alike, by_odd] = [&alike, &odd].map(|all| DispersionPrior::of(all, 8.0));
         // A measurement of 4 is luck among those, and real among these.
-        let [lucky, real] = [&by_alike, &by_odd].map(|prior| prior.moderate(measured(4.0)).quantile(0.05));
+        let [lucky, real] =
+            [&by_alike, &by_odd].map(|prior| prior.posterior_dispersion(measured(4.0)).quantile(0.05));
         assert!(lucky < real, "{lucky} and {real}");
         let true_quantile = Dispersion::known(2.0).quantile(0.05);
-        let typical = by_alike.moderate(measured(2.0)).quantile(0.05);
+        let typical = by_alike.posterior_dispersion(measured(2.0)).quantile(0.05);
         assert!((0.9..1.25).contains(&(typical / true_quantile)), "{typical} instead of {true_quantile}");
         // A small measurement may be luck, too, if there are functions that vary much.
-        let [few, many] = [&by_alike, &by_odd].map(|prior| prior.moderate(measured(1.5)).two_sided(8.0));
+        let [few, many] =
+            [&by_alike, &by_odd].map(|prior| prior.posterior_dispersion(measured(1.5)).two_sided(8.0));
         assert!(few < many, "{few} and {many}");
     }
 
@@ -197,7 +199,7 @@ mod tests {
         let small: Vec<MeasuredDispersion> =
             CHANCE.iter().map(|factor| MeasuredDispersion { factor: *factor, leverage: 10.0 }).collect();
         let prior = DispersionPrior::of(&small, 8.0);
-        let large = prior.moderate(MeasuredDispersion { factor: 11.0, leverage: 100.0 });
+        let large = prior.posterior_dispersion(MeasuredDispersion { factor: 11.0, leverage: 100.0 });
         let ratio = large.quantile(0.05) / Dispersion::known(11.0).quantile(0.05);
         assert!((0.8..1.25).contains(&ratio), "{ratio}");
     }
@@ -205,13 +207,13 @@ mod tests {
     #[test]
     fn few_functions_stand_for_themselves_and_nothing_is_below_chance() {
         let few = [measured(5.0); 9];
-        let [one, nine] =
-            [&few[..1], &few[..]].map(|few| DispersionPrior::of(few, 4.0).moderate(measured(5.0)));
+        let [one, nine] = [&few[..1], &few[..]]
+            .map(|few| DispersionPrior::of(few, 4.0).posterior_dispersion(measured(5.0)));
         assert_eq!(one, nine);
         // About as Student's distribution with 4 degrees of freedom: 2.776 standard deviations.
         let interval = nine.quantile(0.05) / 5f64.sqrt();
         assert!((2.3..3.3).contains(&interval), "{interval}");
-        let none = DispersionPrior::of(&few, 4.0).moderate(measured(0.0));
+        let none = DispersionPrior::of(&few, 4.0).posterior_dispersion(measured(0.0));
         assert!(none.quantile(0.05) >= 1.95, "{none:?}");
         assert!((Dispersion::known(4.0).quantile(0.05) - 3.919_93).abs() < 1e-4);
         assert!((Dispersion::known(4.0).two_sided(4.0) - 0.045_500_26).abs() < 1e-7);

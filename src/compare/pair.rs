@@ -112,7 +112,7 @@ impl ProfilePair {
         for sample in view.by_second() {
             if known.0 != sample.leaf {
                 stack.clear();
-                let nodes = view.trie().up(sample.leaf);
+                let nodes = view.trie().path_to_root(sample.leaf);
                 stack.extend(
                     nodes.filter_map(|node| frames[view.frames().symbol_of(view.frame_of(node)) as usize]),
                 );
@@ -121,7 +121,7 @@ impl ProfilePair {
             }
             let labels = self.profile.intern_labels(view.labels(sample.labels));
             let column = column(first, u32::from(sample.second), step);
-            self.profile.add_in(column, known.1, labels, self.event, sample.weight);
+            self.profile.add_interned_in_second(column, known.1, labels, self.event, sample.weight);
         }
         let last = run.seconds() - 1;
         for mark in view.pauses().marks() {
@@ -192,8 +192,8 @@ impl ProfilePair {
 
     /// How often a stack was cut because the common profile was full.
     #[must_use]
-    pub fn cut(&self) -> u64 {
-        self.profile.cut()
+    pub fn truncated_stacks(&self) -> u64 {
+        self.profile.truncated_stacks()
     }
 }
 
@@ -215,7 +215,13 @@ mod tests {
         let node = profile.intern_stack(&frames);
         let labels = profile.intern_labels(&Labels::default());
         for second in 0..seconds {
-            profile.add_in(second, node, labels, Event::Cpu, Weight { count: 10, ..Weight::default() });
+            profile.add_interned_in_second(
+                second,
+                node,
+                labels,
+                Event::Cpu,
+                Weight { count: 10, ..Weight::default() },
+            );
         }
         profile.accounts_mut(Event::Cpu).kept = 10 * u64::from(seconds);
         profile.accounts_mut(Event::Cpu).taken = 10 * u64::from(seconds);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 /// The CPU share is measured over at least and at most this time: new programs on a host cost CPU time in bursts.
-const OVER_S: f64 = 60.0;
-const OVER_MOST_S: f64 = 180.0;
+const MIN_MEASURED_S: f64 = 60.0;
+const MAX_MEASURED_S: f64 = 180.0;
 /// Sampling starts with all processes of the host and the names of all their code. The cost of this phase does not show
 /// the cost of a rate.
 const START_S: f64 = 60.0;
@@ -12,7 +12,7 @@ const START_S: f64 = 60.0;
 const EVICT_EVERY_S: f64 = 60.0;
 /// The lowest automatic rate; a lower rate is used only if the user configured it. Below it the cost comes from
 /// programs that start, not from ticks (a tick takes microseconds), and a profile has too few samples.
-const LEAST_HZ: f64 = 5.0;
+const MIN_HZ: f64 = 5.0;
 /// The rate rises by this factor when the CPU share is below `COMFORT` of the limit. The share then stays within the
 /// limit even if the whole cost grows with the rate.
 const STEP_UP: f64 = 1.5;
@@ -36,6 +36,13 @@ pub(super) struct RateDecision {
     pub(super) evict: bool,
 }
 
+/// The own CPU time at the end of a window, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct CpuPoint {
+    at: f64,
+    cpu: f64,
+}
+
 /// The use of the budget so far.
 #[derive(Debug)]
 pub(super) struct BudgetUse {
@@ -44,8 +51,8 @@ pub(super) struct BudgetUse {
     hz: f64,
     /// When the starting phase ends; `None` before the end of the first window.
     started: Option<f64>,
-    /// (time, own CPU time) at the ends of the last windows, in seconds.
-    points: VecDeque<(f64, f64)>,
+    /// At the ends of the last windows, the oldest first.
+    points: VecDeque<CpuPoint>,
     share: f64,
     evicted: Option<f64>,
 }
@@ -53,8 +60,15 @@ pub(super) struct BudgetUse {
 impl BudgetUse {
     /// `wanted_hz` is the configured rate.
     pub(super) fn new(limits: BudgetLimits, wanted_hz: f64) -> BudgetUse {
-        let (hz, points) = (wanted_hz, VecDeque::new());
-        BudgetUse { limits, wanted_hz, hz, started: None, points, share: 0.0, evicted: None }
+        BudgetUse {
+            limits,
+            wanted_hz,
+            hz: wanted_hz,
+            started: None,
+            points: VecDeque::new(),
+            share: 0.0,
+            evicted: None,
+        }
     }
 
     /// Whether this is the use of a budget with these limits and this configured rate.
@@ -77,14 +91,14 @@ impl BudgetUse {
     }
 
     /// Decides at the end of a window: `now` and own CPU time in seconds, own memory in bytes. A rate is judged only
-    /// after it has been in force for [`OVER_S`].
-    pub(super) fn judge(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> RateDecision {
+    /// after it has been in force for [`MIN_MEASURED_S`].
+    pub(super) fn decide_rate(&mut self, now: f64, cpu: f64, cpus: u32, memory: u64) -> RateDecision {
         let started = *self.started.get_or_insert(now + START_S);
         if now >= started {
-            self.points.retain(|&(at, _)| at >= started);
+            self.points.retain(|point| point.at >= started);
         }
-        self.points.push_back((now, cpu));
-        while self.points.len() > 2 && self.points[1].0 <= now - OVER_MOST_S {
+        self.points.push_back(CpuPoint { at: now, cpu });
+        while self.points.len() > 2 && self.points[1].at <= now - MAX_MEASURED_S {
             self.points.pop_front();
         }
         let rested = self.evicted.is_none_or(|then| now - then >= EVICT_EVERY_S);
@@ -92,17 +106,17 @@ impl BudgetUse {
         if evict {
             self.evicted = Some(now);
         }
-        let &(then, before) = &self.points[0];
-        let span = now - then;
+        let oldest = self.points[0];
+        let span = now - oldest.at;
         if span <= 0.0 {
             return RateDecision { rate: None, evict };
         }
-        self.share = (cpu - before) / (span * f64::from(cpus.max(1)));
-        if now < started || span < OVER_S {
+        self.share = (cpu - oldest.cpu) / (span * f64::from(cpus.max(1)));
+        if now < started || span < MIN_MEASURED_S {
             return RateDecision { rate: None, evict };
         }
         let next = if self.share > self.limits.cpu {
-            let least = LEAST_HZ.min(self.wanted_hz);
+            let least = MIN_HZ.min(self.wanted_hz);
             (self.hz * (self.limits.cpu / self.share).clamp(0.5, 0.9)).max(least)
         } else if self.share < self.limits.cpu * COMFORT {
             (self.hz * STEP_UP).min(self.wanted_hz)
@@ -129,7 +143,7 @@ mod tests {
         let (mut cpu, mut rates) = (0.0, Vec::new());
         for window in 0..120 {
             cpu += 10.0 * (2.0 * budget.hz() * cost_of_tick + fixed);
-            budget.judge(f64::from(window) * 10.0, cpu, 2, 0);
+            budget.decide_rate(f64::from(window) * 10.0, cpu, 2, 0);
             rates.push(budget.hz());
         }
         rates
@@ -141,7 +155,7 @@ mod tests {
         let rates = rates(0.0005, 0.0);
         assert_eq!(rates[1], 19.0, "a start is no sign");
         let last = rates[119];
-        assert!(last * 0.0005 <= 0.005 && last > LEAST_HZ, "{rates:?}");
+        assert!(last * 0.0005 <= 0.005 && last > MIN_HZ, "{rates:?}");
         let steady = &rates[60..];
         assert!(steady.iter().all(|hz| (hz - last).abs() < 3.0), "it swings: {steady:?}");
     }
@@ -156,7 +170,7 @@ mod tests {
             }
             // Two CPU seconds within the first forty, then 0.3 % of the host.
             cpu += if window % 60 < 4 { 0.5 } else { 0.06 };
-            let verdict = budget.judge(f64::from(window) * 10.0, cpu, 2, 0);
+            let verdict = budget.decide_rate(f64::from(window) * 10.0, cpu, 2, 0);
             assert_eq!((verdict.rate, budget.hz()), (None, 19.0), "window {window}");
         }
     }
@@ -164,7 +178,7 @@ mod tests {
     #[test]
     fn what_costs_little_keeps_its_rate_and_what_costs_too_much_at_any_keeps_the_least() {
         assert!(rates(0.00001, 0.0).iter().all(|&hz| hz == 19.0));
-        assert_eq!(rates(0.0, 0.2)[119], LEAST_HZ, "that it is lower would not help");
+        assert_eq!(rates(0.0, 0.2)[119], MIN_HZ, "that it is lower would not help");
     }
 
     #[test]
@@ -174,10 +188,10 @@ mod tests {
         let mut lowest = f64::MAX;
         for window in 0..200 {
             cpu += if (10..30).contains(&window) { 2.0 } else { 0.01 };
-            let verdict = budget.judge(f64::from(window) * 10.0, cpu, 2, 101);
+            let verdict = budget.decide_rate(f64::from(window) * 10.0, cpu, 2, 101);
             assert_eq!(verdict.evict, window % 6 == 0, "once a minute");
             lowest = lowest.min(budget.hz());
         }
-        assert_eq!((lowest, budget.hz()), (LEAST_HZ, 19.0));
+        assert_eq!((lowest, budget.hz()), (MIN_HZ, 19.0));
     }
 }

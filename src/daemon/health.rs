@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::serve::Address;
 use crate::text::clean;
 
-const DEADLINE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_ANSWER: u64 = 4096;
 
 /// Asks the daemon at an address for its health; with `ready`, also whether it produces windows. Returns its answer.
@@ -26,13 +26,13 @@ pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
     };
     let answer = match address {
         Address::Tcp(at) => {
-            let stream = TcpStream::connect_timeout(&reachable(*at), DEADLINE).with_context(said)?;
-            stream.set_read_timeout(Some(DEADLINE)).with_context(said)?;
+            let stream = TcpStream::connect_timeout(&reachable(*at), TIMEOUT).with_context(said)?;
+            stream.set_read_timeout(Some(TIMEOUT)).with_context(said)?;
             talk(stream, path)
         }
         Address::Unix(file) => {
             let stream = UnixStream::connect(file).with_context(said)?;
-            stream.set_read_timeout(Some(DEADLINE)).with_context(said)?;
+            stream.set_read_timeout(Some(TIMEOUT)).with_context(said)?;
             talk(stream, path)
         }
     };

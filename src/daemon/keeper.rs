@@ -112,7 +112,7 @@ impl Keeper {
     }
 
     fn window(&mut self, outcome: &Outcome) {
-        self.judge(outcome);
+        self.apply_budget(outcome);
         match PackedWindow::pack(&outcome.profile, outcome.ended) {
             Ok(window) => {
                 self.windows += 1;
@@ -144,13 +144,13 @@ impl Keeper {
         }
     }
 
-    fn judge(&mut self, outcome: &Outcome) {
+    fn apply_budget(&mut self, outcome: &Outcome) {
         let mut metrics = self.state.metrics();
         metrics.add_window(outcome);
         let now = self.began.elapsed().as_secs_f64();
         let (cpu, memory) = (metrics.cpu_seconds(), metrics.memory());
         let before = self.budget.hz();
-        let RateDecision { rate, evict } = self.budget.judge(now, cpu, outcome.report.cpus, memory);
+        let RateDecision { rate, evict } = self.budget.decide_rate(now, cpu, outcome.report.cpus, memory);
         metrics.share = self.budget.share();
         metrics.hz = self.budget.hz();
         let Some(control) = &self.control else { return };

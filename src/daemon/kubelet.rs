@@ -15,13 +15,13 @@ use super::client::{Auth, Client, Trust};
 use crate::session::OptedInPods;
 
 /// The interval of polls while no JVM waits for an answer, and the shortest interval.
-const EACH: Duration = Duration::from_secs(60);
-const AT_MOST_EACH: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of a poll: JVMs that have started may wait for it.
-const DEADLINE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time between restarts of sampling that annotations of running pods cause. Users who may annotate pods must
 /// not be able to prevent sampling.
-const ANEW_EACH: Duration = Duration::from_secs(600);
+const MIN_RESTART_INTERVAL: Duration = Duration::from_secs(600);
 /// Maximum bytes of an answer: some hundred pods with all their data.
 const MAX_ANSWER: usize = 32 << 20;
 
@@ -92,17 +92,18 @@ impl Kubelet {
         let (mut begun_anew, mut fails): (Option<Instant>, bool) = (None, false);
         loop {
             opted_in.begin_poll();
-            let pods = tokio::time::timeout(DEADLINE, self.pods()).await;
-            let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")));
+            let pods = tokio::time::timeout(TIMEOUT, self.pods()).await;
+            let pods = pods.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {TIMEOUT:?}")));
             let pods = self.note(pods, fails);
             fails = pods.is_none();
             let changed = opted_in.end_poll(pods);
-            if changed && begun_anew.is_none_or(|then| then.elapsed() >= ANEW_EACH) {
+            if changed && begun_anew.is_none_or(|then| then.elapsed() >= MIN_RESTART_INTERVAL) {
                 begun_anew = Some(Instant::now());
                 anew();
             }
-            tokio::time::sleep(AT_MOST_EACH).await;
-            let _ = tokio::time::timeout(EACH - AT_MOST_EACH, opted_in.wait_for_question()).await;
+            tokio::time::sleep(MIN_POLL_INTERVAL).await;
+            let _ =
+                tokio::time::timeout(POLL_INTERVAL - MIN_POLL_INTERVAL, opted_in.wait_for_question()).await;
         }
     }
 

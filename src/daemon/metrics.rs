@@ -9,7 +9,7 @@ use super::push::PushStats;
 use super::store::StoreTotals;
 use crate::limits::Limit;
 use crate::profile::UnknownReason;
-use crate::profile::report::{Cost, NameSource};
+use crate::profile::report::{Cost, ReportedNameSource};
 use crate::serve::FeedStats;
 use crate::session::{self, Outcome, ResourceUse};
 
@@ -38,7 +38,7 @@ pub(super) struct Metrics {
     /// Time of all JVMs at safepoints, microseconds.
     paused_usec: u64,
     cpu: SessionCounters<&'static str>,
-    vitals: ResourceUse,
+    resource_use: ResourceUse,
     maps_bytes: u64,
     /// Own CPU time as a share (0 to 1) of the host's, and the current rate.
     pub(super) share: f64,
@@ -74,7 +74,7 @@ impl<K: Ord + Clone> SessionCounters<K> {
 impl Metrics {
     /// Adds one stored window, whose JVMs replace those of the window before.
     pub(super) fn add_window(&mut self, outcome: &Outcome) {
-        let Outcome { report, vitals, .. } = outcome;
+        let Outcome { report, resource_use, .. } = outcome;
         let accounts = &report.first.accounts;
         self.windows += 1;
         self.taken += accounts.taken;
@@ -104,7 +104,7 @@ impl Metrics {
             let rows = report.limits.iter().filter(|row| row.limit == limit);
             self.limits.update(limit.name(), rows.map(|row| row.left_out as f64).sum());
         }
-        for (result, n) in &vitals.attached {
+        for (result, n) in &resource_use.attached {
             self.attached.update(result.clone(), *n as f64);
         }
         self.jvms.clear();
@@ -123,7 +123,7 @@ impl Metrics {
         self.cpu.update("helpers", helpers_s);
         self.cpu.update("bpf", bpf_s.unwrap_or(0.0));
         self.maps_bytes = maps_bytes;
-        self.vitals = vitals.clone();
+        self.resource_use = resource_use.clone();
     }
 
     /// A session has ended, and the next one counts from 0. The CPU time of this process goes on.
@@ -135,7 +135,7 @@ impl Metrics {
         *self.cpu.last.entry("helpers").or_default() += workers;
         self.cpu.last.remove("bpf");
         self.jvms.clear();
-        self.vitals = ResourceUse::default();
+        self.resource_use = ResourceUse::default();
         self.maps_bytes = 0;
     }
 
@@ -146,7 +146,7 @@ impl Metrics {
 
     /// Current own memory in bytes: resident memory, and the kernel's memory for BPF maps.
     pub(super) fn memory(&self) -> u64 {
-        self.vitals.resident + self.maps_bytes
+        self.resource_use.resident + self.maps_bytes
     }
 
     /// Number of windows since the start of the daemon.
@@ -243,7 +243,7 @@ impl Metrics {
             "Own CPU time, by part: broker, workers, helpers, bpf.",
         );
         self.cpu.total.iter().for_each(|(part, seconds)| cpu.sample(&[("part", part)], seconds));
-        let ResourceUse { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.vitals;
+        let ResourceUse { resident, cached, most_stacks, room_for_stacks, tables, .. } = &self.resource_use;
         let mut gauge = |name: &str, help: &str, n: f64| out.single(name, "gauge", help, n);
         gauge(
             "cpu_share",
@@ -325,14 +325,14 @@ fn kubelet(out: &mut Exposition, KubeletPolls { answered, failed, opted_in }: Ku
     );
 }
 
-fn source(names: &NameSource) -> &'static str {
+fn source(names: &ReportedNameSource) -> &'static str {
     match names {
-        NameSource::AgentAtStart | NameSource::AgentLate { .. } | NameSource::AgentDuringRun { .. } => {
-            "agent"
-        }
-        NameSource::Memory { .. } => "memory",
-        NameSource::Off => "off",
-        NameSource::Refused { .. } => "refused",
+        ReportedNameSource::AgentAtStart
+        | ReportedNameSource::AgentLate { .. }
+        | ReportedNameSource::AgentDuringRun { .. } => "agent",
+        ReportedNameSource::Memory { .. } => "memory",
+        ReportedNameSource::Off => "off",
+        ReportedNameSource::Refused { .. } => "refused",
     }
 }
 

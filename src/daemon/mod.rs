@@ -51,11 +51,11 @@ pub use push::{Protocol, SinkConfig};
 pub use store::StoreLimits;
 
 /// How often to check for the kill switch.
-const LOOK: Duration = Duration::from_millis(400);
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
 /// Pause before sampling is tried again after a failure.
-const AGAIN_AFTER: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// How long sinks have to accept the last window when the daemon ends.
-const LAST_PUSH: Duration = Duration::from_secs(2);
+const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the settings again.
 pub type ReadSettings<'a> = &'a dyn Fn() -> anyhow::Result<DaemonConfig>;
@@ -147,7 +147,7 @@ async fn watch(
 ) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hang_up = signal(SignalKind::hangup())?;
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(POLL_INTERVAL);
     let mut manager = ServiceManager::of_environment();
     manager.ready();
     loop {
@@ -223,11 +223,11 @@ fn finish(runtime: &Runtime, state: &DaemonState) {
     runtime.block_on(async {
         let taken = async {
             while state.sinks.stats().iter().any(|(_, stats)| stats.spooled > 0) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         // The next daemon pushes the remaining requests.
-        let _ = tokio::time::timeout(LAST_PUSH, taken).await;
+        let _ = tokio::time::timeout(LAST_PUSH_TIMEOUT, taken).await;
     });
 }
 
@@ -305,7 +305,7 @@ impl SessionRunner {
         while !self.switch.ends() {
             if self.switch.is_off() {
                 self.state.enter(Phase::Paused);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             }
             self.state.enter(Phase::Starting);
@@ -320,10 +320,10 @@ impl SessionRunner {
                 if self.state.metrics().windows() == 0 {
                     return Err(error);
                 }
-                log::warn!("sampling failed; retrying in {} s: {error:#}", AGAIN_AFTER.as_secs());
+                log::warn!("sampling failed; retrying in {} s: {error:#}", RETRY_PAUSE.as_secs());
                 self.state.metrics().failures += 1;
                 self.state.enter(Phase::Failed(format!("{error:#}")));
-                self.sleep_or_end(AGAIN_AFTER);
+                self.sleep_or_end(RETRY_PAUSE);
             }
         }
         Ok(())
@@ -332,7 +332,7 @@ impl SessionRunner {
     fn sleep_or_end(&self, time: Duration) {
         let until = std::time::Instant::now() + time;
         while std::time::Instant::now() < until && !self.switch.ends() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::profile::{Labels, ProfileView};
 
 /// Maximum services of a window, those with the most samples. Otherwise a tenant that keeps renaming its processes
 /// would fill the sink with series.
-const MOST: usize = 128;
+const MAX_SERVICES: usize = 128;
 /// The service of all remaining samples.
 const OTHER: &str = "other";
 /// The service of lost samples, which belong to no process.
@@ -103,7 +103,7 @@ pub(super) fn split<'p>(
     }
     let mut largest: Vec<(Service, u64)> = samples.into_iter().collect();
     largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    largest.truncate(MOST);
+    largest.truncate(MAX_SERVICES);
     let kept: HashMap<Service, u64> = largest.into_iter().collect();
     let other = Service::named(OTHER);
     let service = |labels: &Labels| {
@@ -121,7 +121,7 @@ pub(super) fn split<'p>(
 mod tests {
     use std::sync::Arc;
 
-    use super::{MOST, Service, split};
+    use super::{MAX_SERVICES, Service, split};
     use crate::profile::labels::ContainerLabels;
     use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
     use crate::profile::{Frame, Kind, Labels, Profile};
@@ -139,7 +139,7 @@ mod tests {
         accounts.lose("ring full", 3);
         profile.check().unwrap();
         let parts = split(&profile.of_event(Event::Cpu), Service::as_series);
-        assert_eq!(parts.len(), MOST + 2);
+        assert_eq!(parts.len(), MAX_SERVICES + 2);
         let shown: u64 = parts.iter().map(|(_, part)| part.accounts().shown()).sum();
         assert_eq!(shown, profile.accounts(Event::Cpu).shown());
         for (_, part) in &parts {

@@ -35,10 +35,17 @@ pub(super) struct StoreTotals {
     pub(super) lost: u64,
 }
 
+/// A window of the store, and the size of its file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoredWindow {
+    pub(super) span: WindowSpan,
+    pub(super) bytes: u64,
+}
+
 #[derive(Debug, Default)]
 struct WindowIndex {
-    /// By start in milliseconds: length in milliseconds and bytes.
-    windows: BTreeMap<u64, (u64, u64)>,
+    /// By start, in milliseconds.
+    windows: BTreeMap<u64, StoredWindow>,
     bytes: u64,
     removed: u64,
     lost: u64,
@@ -128,8 +135,7 @@ impl WindowStore {
     fn remove(&self, find: impl FnOnce(&WindowIndex) -> Option<WindowSpan>) -> bool {
         let removed = self.with(|index| {
             let span = find(index)?;
-            let (_, bytes) = index.windows.remove(&span.start_ms)?;
-            index.bytes -= bytes;
+            index.bytes -= index.windows.remove(&span.start_ms)?.bytes;
             index.removed += 1;
             Some(span)
         });
@@ -139,14 +145,11 @@ impl WindowStore {
         true
     }
 
-    /// The windows that overlap a time span, the oldest first, each with its bytes.
-    pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<(WindowSpan, u64)> {
+    /// The windows that overlap a time span, the oldest first.
+    pub(super) fn list(&self, from_ms: u64, to_ms: u64) -> Vec<StoredWindow> {
         self.with(|index| {
-            let all = index
-                .windows
-                .iter()
-                .map(|(&start_ms, &(length_ms, bytes))| (WindowSpan { start_ms, length_ms }, bytes));
-            all.filter(|(span, _)| span.overlaps(from_ms, to_ms)).collect()
+            let all = index.windows.values().copied();
+            all.filter(|window| window.span.overlaps(from_ms, to_ms)).collect()
         })
     }
 
@@ -179,7 +182,7 @@ impl WindowStore {
 
 impl WindowIndex {
     fn spans(&self) -> impl DoubleEndedIterator<Item = WindowSpan> {
-        self.windows.iter().map(|(&start_ms, &(length_ms, _))| WindowSpan { start_ms, length_ms })
+        self.windows.values().map(|window| window.span)
     }
 
     fn others(&self, but: Option<WindowSpan>) -> impl DoubleEndedIterator<Item = WindowSpan> {
@@ -201,8 +204,8 @@ impl WindowIndex {
     }
 
     fn insert(&mut self, span: WindowSpan, bytes: u64) {
-        let replaced = self.windows.insert(span.start_ms, (span.length_ms, bytes));
-        self.bytes = self.bytes + bytes - replaced.map_or(0, |(_, bytes)| bytes);
+        let replaced = self.windows.insert(span.start_ms, StoredWindow { span, bytes });
+        self.bytes = self.bytes + bytes - replaced.map_or(0, |window| window.bytes);
     }
 }
 
@@ -236,7 +239,7 @@ mod tests {
     }
 
     fn starts(store: &WindowStore) -> Vec<u64> {
-        store.list(0, u64::MAX).iter().map(|(span, _)| span.start_ms).collect()
+        store.list(0, u64::MAX).iter().map(|window| window.span.start_ms).collect()
     }
 
     #[test]

@@ -23,12 +23,12 @@ const ENOUGH_LOCKED: u64 = 64 << 10;
 /// types come from a file.
 #[must_use]
 pub fn check(own_btf: bool) -> Vec<HostRefusal> {
-    judge(&HostFacts::gather(), own_btf)
+    refusals_of(&HostFacts::gather(), own_btf)
 }
 
 /// The refusals that follow from `facts`, fatal ones first. For `own_btf` see [`check`].
 #[must_use]
-pub fn judge(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
+pub fn refusals_of(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
     let mut refusals = Vec::new();
     let mut missing = facts.capabilities.missing().peekable();
     if facts.euid != 0 && missing.peek().is_some_and(|first| first.vital) {
@@ -68,7 +68,7 @@ pub fn judge(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capabilities, HostFacts, HostRefusal, KernelRelease, judge};
+    use super::{Capabilities, HostFacts, HostRefusal, KernelRelease, refusals_of};
 
     fn good() -> HostFacts {
         HostFacts {
@@ -82,41 +82,47 @@ mod tests {
 
     #[test]
     fn a_good_host_has_nothing_in_the_way() {
-        assert_eq!(judge(&good(), false), []);
+        assert_eq!(refusals_of(&good(), false), []);
     }
 
     #[test]
     fn each_fact_is_judged() {
         let none = Capabilities::parse(b"CapEff:\t0").unwrap();
         let user = HostFacts { euid: 1000, capabilities: none, ..good() };
-        assert_eq!(judge(&user, false), [HostRefusal::NotRoot]);
+        assert_eq!(refusals_of(&user, false), [HostRefusal::NotRoot]);
         let bare_root = HostFacts { capabilities: none, ..good() };
-        let refusals = judge(&bare_root, false);
+        let refusals = refusals_of(&bare_root, false);
         assert!(matches!(refusals[0], HostRefusal::MissingCapability(c) if c.name == "BPF" && c.vital));
         assert!(refusals.iter().filter(|r| r.is_fatal()).count() == 2 && refusals.len() > 2);
 
         let no_btf = HostFacts { btf_bytes: None, ..good() };
-        assert_eq!((judge(&no_btf, false), judge(&no_btf, true)), (vec![HostRefusal::NoBtf], vec![]));
+        assert_eq!(
+            (refusals_of(&no_btf, false), refusals_of(&no_btf, true)),
+            (vec![HostRefusal::NoBtf], vec![])
+        );
         let locked = HostFacts { lockdown: Some("confidentiality".into()), ..good() };
-        assert_eq!(judge(&locked, false), [HostRefusal::Lockdown]);
+        assert_eq!(refusals_of(&locked, false), [HostRefusal::Lockdown]);
         let contained = HostFacts { init_pid_namespace: Some(false), ..good() };
-        assert_eq!(judge(&contained, false), [HostRefusal::NotInitPidNamespace]);
+        assert_eq!(refusals_of(&contained, false), [HostRefusal::NotInitPidNamespace]);
         let filtered = HostFacts { openat2: Some(rustix::io::Errno::NOSYS), ..good() };
-        assert_eq!(judge(&filtered, false), [HostRefusal::CallDenied { call: "openat2", absent: true }]);
-        assert!(!judge(&filtered, false)[0].is_fatal());
+        assert_eq!(
+            refusals_of(&filtered, false),
+            [HostRefusal::CallDenied { call: "openat2", absent: true }]
+        );
+        assert!(!refusals_of(&filtered, false)[0].is_fatal());
         let sysctl = |name: &'static str, value: &str| vec![(name, Some(value.to_owned()))];
         let strict = HostFacts { sysctls: sysctl("kernel.perf_event_paranoid", "4"), ..good() };
-        assert_eq!(judge(&strict, false), [HostRefusal::Paranoid(4)]);
+        assert_eq!(refusals_of(&strict, false), [HostRefusal::Paranoid(4)]);
         let hidden = HostFacts { sysctls: sysctl("kernel.kptr_restrict", "2"), ..good() };
-        assert_eq!(judge(&hidden, false), [HostRefusal::HiddenKernelSymbols]);
+        assert_eq!(refusals_of(&hidden, false), [HostRefusal::HiddenKernelSymbols]);
     }
 
     #[test]
     fn locked_memory_matters_to_old_kernels_only() {
         let old = HostFacts { release: KernelRelease::parse("5.10.0"), memlock_kib: Some(64), ..good() };
-        assert_eq!(judge(&old, false), [HostRefusal::LittleLockedMemory(64)]);
-        assert_eq!(judge(&HostFacts { memlock_kib: Some(64), ..good() }, false), []);
+        assert_eq!(refusals_of(&old, false), [HostRefusal::LittleLockedMemory(64)]);
+        assert_eq!(refusals_of(&HostFacts { memlock_kib: Some(64), ..good() }, false), []);
         let older = HostFacts { release: KernelRelease::parse("4.18.0"), ..good() };
-        assert!(matches!(judge(&older, false)[..], [HostRefusal::KernelTooOld { .. }]));
+        assert!(matches!(refusals_of(&older, false)[..], [HostRefusal::KernelTooOld { .. }]));
     }
 }

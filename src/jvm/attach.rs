@@ -18,17 +18,18 @@ use super::inspection::Inspection;
 use super::message::{AttachOrder, HelperReply, HelperTask};
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
+use crate::process::channel::Received;
 use crate::sample::MonoNs;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// How long reading the tables may take.
-const INSPECTING: Duration = Duration::from_secs(2);
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long reading the tables of a JVM that started during the run may take: with little CPU they are complete late.
-const DESCRIBING: Duration = Duration::from_secs(5);
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a log comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogSource {
+pub enum AgentStart {
     /// The agent was loaded into the running JVM: a replay reports code that was compiled before.
     Late,
     /// The JVM was started with the agent (`-agentpath`).
@@ -41,7 +42,7 @@ pub struct Attached {
     /// The log, open for reading, and for writing the lease and the consumed offset; it outlives the JVM.
     pub log: File,
     /// Where the log comes from.
-    pub source: LogSource,
+    pub source: AgentStart,
     /// How far the JVM's `CLOCK_MONOTONIC`, the clock of the log, is ahead of the host's, nanoseconds.
     pub clock_offset: i64,
     /// When the log was begun, on the host's clock.
@@ -55,14 +56,14 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Lets the agent write until `until`. A log from the start has no lease: nothing happens.
+    /// Lets the agent write until `lease_end`. A log from the start has no lease: nothing happens.
     ///
     /// # Errors
     /// As of writing to the log.
-    pub fn renew_lease(&self, until: MonoNs) -> io::Result<()> {
+    pub fn renew_lease(&self, lease_end: MonoNs) -> io::Result<()> {
         match self.source {
-            LogSource::Late => write_lease(&self.log, until.0.saturating_add_signed(self.clock_offset)),
-            LogSource::AtStart => Ok(()),
+            AgentStart::Late => write_lease(&self.log, lease_end.0.saturating_add_signed(self.clock_offset)),
+            AgentStart::AtStart => Ok(()),
         }
     }
 
@@ -72,12 +73,12 @@ impl Attached {
     /// As of writing to the log.
     pub fn end_lease(&self) -> io::Result<()> {
         match self.source {
-            LogSource::Late => code::end(&self.log),
-            LogSource::AtStart => Ok(()),
+            AgentStart::Late => code::end(&self.log),
+            AgentStart::AtStart => Ok(()),
         }
     }
 
-    /// Converts a time of the log to the host's clock.
+    /// Converts a time of the log to the host's clock. Only tests call this.
     #[must_use]
     pub fn host_time(&self, of_log: u64) -> MonoNs {
         MonoNs(of_log.saturating_add_signed(self.clock_offset.saturating_neg()))
@@ -115,9 +116,8 @@ pub(super) struct JvmSurvey {
 
 /// Inspects a JVM without attaching.
 pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
-    let (answer, _) =
-        call_helper(jvm, &AttachOptions::new(binary.to_owned()), INSPECTING, HelperTask::Inspect)?;
-    match answer {
+    let options = AttachOptions::new(binary.to_owned());
+    match call_helper(jvm, &options, INSPECT_TIMEOUT, HelperTask::Inspect)?.message {
         HelperReply { refusal: Some(refusal), .. } => Err(refusal),
         HelperReply { inspection: Some(inspection), foreseen, has_agent_at_start, layout, .. } => {
             Ok(JvmSurvey { inspection, refusal: foreseen, has_agent_at_start, is_readable: layout.is_some() })
@@ -130,7 +130,7 @@ pub(super) fn survey(jvm: &Jvm, binary: &Path) -> Result<JvmSurvey, Refusal> {
 #[derive(Debug)]
 pub struct JvmDescription {
     /// What the BPF program's unwinder needs: spans of code, code heaps, fields of blocks.
-    pub hotspot: HotSpot,
+    pub unwind_info: HotSpotUnwindInfo,
     /// `/proc/PID/mem`: bound to this program even if the pid is reused.
     pub memory: File,
     /// Where that memory describes methods.
@@ -142,14 +142,14 @@ pub struct JvmDescription {
 /// # Errors
 /// The [`Refusal`], if the tables cannot be read or do not describe the stacks.
 pub fn describe(jvm: &Jvm, options: &AttachOptions) -> Result<JvmDescription, Refusal> {
-    let limit = if jvm.mapped.is_some() { DESCRIBING } else { INSPECTING };
-    let (answer, descriptors) = call_helper(jvm, options, limit, HelperTask::Describe)?;
-    match (answer, descriptors.into_iter().next()) {
+    let timeout = if jvm.mapped.is_some() { DESCRIBE_TIMEOUT } else { INSPECT_TIMEOUT };
+    let Received { message, descriptors } = call_helper(jvm, options, timeout, HelperTask::Describe)?;
+    match (message, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), .. }, _) => Err(refusal),
-        (HelperReply { hotspot: Some(hotspot), layout: Some(layout), .. }, Some(memory)) => {
-            Ok(JvmDescription { hotspot, memory: memory.into(), layout })
+        (HelperReply { unwind_info: Some(unwind_info), layout: Some(layout), .. }, Some(memory)) => {
+            Ok(JvmDescription { unwind_info, memory: memory.into(), layout })
         }
-        (HelperReply { hotspot: Some(_), .. }, None) => Err(no_descriptor()),
+        (HelperReply { unwind_info: Some(_), .. }, None) => Err(no_descriptor()),
         _ => Err(Refusal::HelperFailed("an empty answer".into())),
     }
 }
@@ -162,7 +162,7 @@ pub struct OpenedMemory {
     /// Where that memory describes code.
     pub layout: VmLayout,
     /// The unwind description, if the tables have one.
-    pub hotspot: Option<HotSpot>,
+    pub unwind_info: Option<HotSpotUnwindInfo>,
     /// Version, vendor, main class and flags.
     pub inspection: Inspection,
 }
@@ -173,9 +173,9 @@ impl OpenedMemory {
     /// # Errors
     /// If the stacks cannot be unwound, or there are too many open files.
     pub fn described(&self) -> Result<JvmDescription, Refusal> {
-        let hotspot = self.hotspot.clone().ok_or(Refusal::LayoutUnknown)?;
+        let unwind_info = self.unwind_info.clone().ok_or(Refusal::LayoutUnknown)?;
         let memory = self.memory.try_clone().map_err(|e| Refusal::of_own("its memory", &e))?;
-        Ok(JvmDescription { hotspot, memory, layout: self.layout.clone() })
+        Ok(JvmDescription { unwind_info, memory, layout: self.layout.clone() })
     }
 }
 
@@ -185,15 +185,16 @@ impl OpenedMemory {
 /// The [`Refusal`], with the inspection if the tables were read.
 pub fn open(jvm: &Jvm, options: &AttachOptions) -> Result<OpenedMemory, AttachFailure> {
     let unread = |refusal| AttachFailure { refusal, inspection: None };
-    let (answer, descriptors) =
+    let Received { message, descriptors } =
         call_helper(jvm, options, options.timeout, HelperTask::Open).map_err(unread)?;
-    match (answer, descriptors.into_iter().next()) {
+    match (message, descriptors.into_iter().next()) {
         (HelperReply { refusal: Some(refusal), inspection, .. }, _) => {
             Err(AttachFailure { refusal, inspection: inspection.map(Box::new) })
         }
-        (HelperReply { inspection: Some(inspection), layout: Some(layout), hotspot, .. }, Some(memory)) => {
-            Ok(OpenedMemory { memory: memory.into(), layout, hotspot, inspection })
-        }
+        (
+            HelperReply { inspection: Some(inspection), layout: Some(layout), unwind_info, .. },
+            Some(memory),
+        ) => Ok(OpenedMemory { memory: memory.into(), layout, unwind_info, inspection }),
         (HelperReply { layout: Some(_), .. }, None) => Err(unread(no_descriptor())),
         _ => Err(unread(Refusal::HelperFailed("an empty answer".into()))),
     }
@@ -218,9 +219,9 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
         force: options.force,
         alloc_interval: options.alloc_interval,
     };
-    let (answer, descriptors) =
+    let Received { message, descriptors } =
         call_helper(jvm, options, options.timeout, HelperTask::Attach(order)).map_err(unread)?;
-    let HelperReply { inspection, refusal, log: facts, .. } = answer;
+    let HelperReply { inspection, refusal, log: facts, .. } = message;
     let failed = |refusal| AttachFailure { refusal, inspection: inspection.clone().map(Box::new) };
     if let Some(refusal) = refusal {
         return Err(failed(refusal));
@@ -236,7 +237,7 @@ pub fn attach(jvm: &Jvm, options: &AttachOptions) -> Result<Attached, AttachFail
     });
     Ok(Attached {
         log: File::from(log),
-        source: if facts.at_start { LogSource::AtStart } else { LogSource::Late },
+        source: if facts.at_start { AgentStart::AtStart } else { AgentStart::Late },
         clock_offset: facts.clock_offset,
         started: MonoNs(facts.started.saturating_add_signed(facts.clock_offset.saturating_neg())),
         blobs: facts.blobs,

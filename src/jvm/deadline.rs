@@ -17,8 +17,8 @@ pub(super) struct Deadline {
 
 impl Deadline {
     /// `asker`: the socket to the profiler; a write side that is shut down interrupts the attach.
-    pub(super) fn after(limit: Duration, asker: BorrowedFd<'static>) -> Deadline {
-        Deadline { end: Instant::now() + limit, asker }
+    pub(super) fn after(timeout: Duration, asker: BorrowedFd<'static>) -> Deadline {
+        Deadline { end: Instant::now() + timeout, asker }
     }
 
     pub(super) fn remaining(self) -> Duration {
@@ -63,12 +63,13 @@ impl Deadline {
         if ended { Err(Refusal::Exited) } else { self.check() }
     }
 
-    /// Which descriptors become ready within `limit`; an interrupt by the asker comes first.
-    fn wait<const N: usize>(self, what: [PollFd<'_>; N], limit: Duration) -> Result<[bool; N], Refusal> {
+    /// Which descriptors become ready within `timeout`; an interrupt by the asker comes first.
+    fn wait<const N: usize>(self, what: [PollFd<'_>; N], timeout: Duration) -> Result<[bool; N], Refusal> {
         let mut all = vec![PollFd::from_borrowed_fd(self.asker, PollFlags::RDHUP)];
         all.extend(what);
-        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        match poll(&mut all, Some(&limit)) {
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        match poll(&mut all, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Refusal::HelperFailed(format!("poll: {errno}"))),
         }

@@ -11,9 +11,9 @@ use super::command_line::main_of;
 use crate::process::cgroup::CgroupMembership;
 use crate::process::maps::{Maps, MapsEntry};
 use crate::process::path::bytes_path;
-use crate::process::patience::PATIENCE;
-use crate::process::process_dir::{ProcessDir, Running};
+use crate::process::process_dir::{LiveThread, ProcessDir};
 use crate::process::procfs::{self, MAX_ARGUMENTS};
+use crate::process::timed_calls::CALL_TIMEOUT;
 use crate::process::{CallTimedOut, TimedCalls};
 use crate::sample::{MonoNs, ProcessId};
 
@@ -66,14 +66,14 @@ pub fn is_same_process(start_ticks: u64, tgid: u32, bpf: ProcessId) -> bool {
 /// # Errors
 /// If `/proc` cannot be read.
 pub fn discover() -> Result<Vec<Jvm>, Errno> {
-    let mut patience = TimedCalls::new(PATIENCE);
+    let mut timed_calls = TimedCalls::new(CALL_TIMEOUT);
     let directory = open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut pids: Vec<u32> = rustix::fs::Dir::new(directory)?
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok())
         .collect();
     pids.sort_unstable();
     let mut slow = 0;
-    let mut look = |pid| match patience.run(pid, move || inspect(pid)) {
+    let mut look = |pid| match timed_calls.run(pid, move || inspect(pid)) {
         Ok(found) => found,
         Err(CallTimedOut) => {
             slow += 1;
@@ -92,13 +92,13 @@ pub fn discover() -> Result<Vec<Jvm>, Errno> {
 /// The JVM with this pid; `None` if the process is no JVM, has exited, or cannot be read.
 #[must_use]
 pub fn find(tgid: u32) -> Option<Jvm> {
-    TimedCalls::new(PATIENCE).run(tgid, move || inspect(tgid)).ok().flatten()
+    TimedCalls::new(CALL_TIMEOUT).run(tgid, move || inspect(tgid)).ok().flatten()
 }
 
 /// Reads everything through one descriptor of `/proc/PID`, so that a reused pid cannot mix two processes.
 fn inspect(tgid: u32) -> Option<Jvm> {
     let process = ProcessDir::open(tgid).ok()?;
-    let Running { dir, stat } = process.running().ok()?;
+    let LiveThread { dir, stat } = process.live_thread().ok()?;
     let (base, path) = libjvm_of(dir.as_fd())?;
     let read = |name| procfs::read_start(dir.as_fd(), name, MAX_ARGUMENTS).ok();
     let status = procfs::parse_status(&read("status")?)?;

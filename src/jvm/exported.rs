@@ -21,7 +21,7 @@ const MAX_CHAIN: u32 = 4096;
 
 /// A library in memory.
 #[derive(Debug)]
-pub(super) struct Exported<'a, M> {
+pub(super) struct InMemoryLibrary<'a, M> {
     memory: &'a M,
     /// The difference between addresses in memory and in the file.
     bias: u64,
@@ -36,9 +36,9 @@ enum Hash {
     SysV(u64),
 }
 
-impl<'a, M: Memory> Exported<'a, M> {
+impl<'a, M: Memory> InMemoryLibrary<'a, M> {
     /// The library whose first page is mapped at `base`.
-    pub(super) fn at(memory: &'a M, base: u64) -> Result<Exported<'a, M>, InvalidMemory> {
+    pub(super) fn at(memory: &'a M, base: u64) -> Result<InMemoryLibrary<'a, M>, InvalidMemory> {
         let mut header = [0; 64];
         memory.read_all(base, &mut header)?;
         // Class 64; the byte order is this machine's, since the library runs here.
@@ -78,7 +78,7 @@ impl<'a, M: Memory> Exported<'a, M> {
             .ok_or(InvalidMemory)?;
         let (symbols, strings) =
             (entry(DT_SYMTAB).ok_or(InvalidMemory)?, entry(DT_STRTAB).ok_or(InvalidMemory)?);
-        Ok(Exported { memory, bias, symbols, strings, hash })
+        Ok(InMemoryLibrary { memory, bias, symbols, strings, hash })
     }
 
     /// Address of a symbol.
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_hash_table_at_the_end_of_all_addresses_is_nonsense() {
         for hash in [Hash::Gnu(u64::MAX - 3), Hash::SysV(u64::MAX - 3)] {
-            let library = Exported { memory: &Zeros, bias: 0, symbols: 0, strings: 0, hash };
+            let library = InMemoryLibrary { memory: &Zeros, bias: 0, symbols: 0, strings: 0, hash };
             assert_eq!(library.symbol("gHotSpotVMStructs"), Err(InvalidMemory), "{hash:?}");
         }
     }

@@ -24,18 +24,18 @@ use super::protocol::{exchange, load_request, parse_reply};
 use super::refusal::Refusal;
 use super::status::{monotonic_offset, runs_java};
 use super::target::{AttachTarget, entry};
-use super::vm::{StubBlobs, VmLayout, blobs, hotspot, lock_fields};
+use super::vm::{StubBlobs, VmLayout, blobs, lock_fields, read_unwind_info};
 use crate::process::cgroup::CgroupMembership;
-use crate::process::channel::Channel;
+use crate::process::channel::{Channel, Received};
 use crate::process::hierarchies::Hierarchies;
 use crate::process::path::bytes_path;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// The hidden argument that makes the program a helper.
 pub const ARGUMENT: &str = "__jvm-helper";
 
 /// A younger JVM may still be starting: its tables are not final before it runs Java (`runs_java`).
-const STARTING: Duration = Duration::from_secs(3);
+const START_TIME: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Longest `release` file that is read, bytes.
 const MAX_RELEASE: u64 = 64 << 10;
@@ -55,7 +55,7 @@ pub fn main() -> i32 {
     }
     let Ok(socket) = dup(rustix::stdio::stdin()) else { return 1 };
     let channel = Channel(socket);
-    let Ok((request, _)) = receive::<HelperRequest>(&channel, None) else { return 1 };
+    let Ok(Received { message: request, .. }) = receive::<HelperRequest>(&channel, None) else { return 1 };
     let mut answer = HelperReply::default();
     let files = run(&request, &mut answer).unwrap_or_else(|refusal| {
         answer.refusal = Some(refusal);
@@ -67,7 +67,7 @@ pub fn main() -> i32 {
 
 /// Does the task. Returns the files whose descriptors go with the answer.
 fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Vec<File>, Refusal> {
-    let deadline = Deadline::after(request.limit, rustix::stdio::stdin());
+    let deadline = Deadline::after(request.timeout, rustix::stdio::stdin());
     let target = AttachTarget::open(request.tgid, request.start_ticks, request.mapped)?;
     let vendor = |inspection: &mut Inspection| inspection.vendor = vendor_beside(&target, request);
     match &request.task {
@@ -84,9 +84,9 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Vec<File>, R
             Ok(Vec::new())
         }
         HelperTask::Describe => {
-            let DescribedMemory { memory, layout, hotspot } =
+            let DescribedMemory { memory, layout, unwind_info } =
                 wait_for_description(&target, request, deadline)?;
-            (answer.layout, answer.hotspot) = (Some(layout), Some(hotspot));
+            (answer.layout, answer.unwind_info) = (Some(layout), Some(unwind_info));
             Ok(vec![memory.into_file()])
         }
         HelperTask::Attach(order) => {
@@ -115,8 +115,9 @@ fn run(request: &HelperRequest, answer: &mut HelperReply) -> Result<Vec<File>, R
             }
             let layout = layout?;
             let locks = lock_fields(&memory, &layout, &flags).ok();
-            let described = hotspot(&memory, &layout);
-            answer.hotspot = described.map(|hotspot| HotSpot { frame_pointers, locks, ..hotspot }).ok();
+            let described = read_unwind_info(&memory, &layout);
+            answer.unwind_info =
+                described.map(|unwind_info| HotSpotUnwindInfo { frame_pointers, locks, ..unwind_info }).ok();
             answer.layout = Some(layout.with_flags(&flags));
             Ok(vec![memory.into_file()])
         }
@@ -139,14 +140,14 @@ fn when_started(
     deadline: Deadline,
 ) -> Result<Inspection, Refusal> {
     let socket = format!(".java_pid{}", target.ns_pid);
-    let young = target.age() < STARTING;
+    let young = target.age() < START_TIME;
     loop {
         let listens = tmp.is_some_and(|tmp| entry(tmp, &socket).is_ok_and(|found| found.is_some()));
         let started = listens || runs_java(&target.proc_file("status")?);
         let inspection = inspect(&target.memory()?, request.base);
         match inspection {
             Ok(inspection) if started || !young => return Ok(inspection),
-            Err(_) if target.age() >= STARTING => return Err(refusal_of_unreadable(target)),
+            Err(_) if target.age() >= START_TIME => return Err(refusal_of_unreadable(target)),
             _ if target.is_stopped()? => return Err(Refusal::Stopped),
             _ => match deadline.pause(target.pidfd(), PAUSE) {
                 Err(Refusal::TimedOut) => return Err(Refusal::SignalNotCaught),
@@ -160,7 +161,7 @@ fn when_started(
 struct DescribedMemory {
     memory: ProcessMemory,
     layout: VmLayout,
-    hotspot: HotSpot,
+    unwind_info: HotSpotUnwindInfo,
 }
 
 /// Reads how to unwind the stacks of a JVM, as soon as its tables say that. Code heaps, interpreter and stubs are made
@@ -177,13 +178,13 @@ fn wait_for_description(
     loop {
         let started = match begun {
             true => runs_java(&target.proc_file("status")?),
-            false => target.age() >= STARTING,
+            false => target.age() >= START_TIME,
         };
         // Reading everything costs more than checking whether the interpreter exists.
         if started || early.as_ref().is_none_or(|layout| layout.has_interpreter(&memory)) {
             let read = VmLayout::read(&memory, request.base).ok();
-            early = match read.map(|layout| (hotspot(&memory, &layout), layout)) {
-                Some((Ok(hotspot), layout)) => {
+            early = match read.map(|layout| (read_unwind_info(&memory, &layout), layout)) {
+                Some((Ok(unwind_info), layout)) => {
                     let inspection = inspect(&memory, request.base).unwrap_or_default();
                     if inspection.is_zero {
                         return Err(Refusal::ZeroVm);
@@ -191,8 +192,8 @@ fn wait_for_description(
                     let frame_pointers = inspection.flags.keeps_frame_pointers();
                     let locks = lock_fields(&memory, &layout, &inspection.flags).ok();
                     let layout = layout.with_flags(&inspection.flags);
-                    let hotspot = HotSpot { frame_pointers, locks, ..hotspot };
-                    return Ok(DescribedMemory { memory, layout, hotspot });
+                    let unwind_info = HotSpotUnwindInfo { frame_pointers, locks, ..unwind_info };
+                    return Ok(DescribedMemory { memory, layout, unwind_info });
                 }
                 unfinished => unfinished.map(|(_, layout)| layout),
             };
@@ -226,7 +227,7 @@ fn open_memory(
     deadline: Deadline,
 ) -> Result<InspectedMemory, Refusal> {
     loop {
-        let old = target.age() >= STARTING;
+        let old = target.age() >= START_TIME;
         if old || runs_java(&target.proc_file("status")?) {
             let memory = target.memory()?;
             let layout = VmLayout::read(&memory, request.base).map_err(|_| Refusal::LayoutUnknown);
@@ -283,7 +284,7 @@ fn attach(
                 return Ok((found, facts));
             }
             // The JVM listens before its tool interface is ready.
-            None if target.age() < STARTING => deadline.pause(target.pidfd(), PAUSE)?,
+            None if target.age() < START_TIME => deadline.pause(target.pidfd(), PAUSE)?,
             None => return Err(Refusal::NoLog),
         }
     }

@@ -15,15 +15,15 @@ use super::discover::Jvm;
 use super::helper;
 use super::message::{HelperReply, HelperRequest, HelperTask, receive, send};
 use super::refusal::Refusal;
-use crate::process::channel::Channel;
+use crate::process::channel::{Channel, Received};
 use crate::process::child::{ChildProcess, first_readable, is_readable};
 
 /// A helper keeps its own deadline; it is killed this much later.
 const GRACE: Duration = Duration::from_millis(300);
 /// How long a killed helper may take to exit.
-const PARTING: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long cleaning up may take: in an interrupted helper, or after a killed helper.
-const CLEANING: Duration = Duration::from_secs(1);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Killed helpers that have not exited, because the kernel blocks them, each with the pid of its JVM.
 static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
@@ -33,9 +33,9 @@ static STUCK: Mutex<Vec<(u32, Child)>> = Mutex::new(Vec::new());
 pub(super) fn call_helper(
     jvm: &Jvm,
     options: &AttachOptions,
-    limit: Duration,
+    timeout: Duration,
     task: HelperTask,
-) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
+) -> Result<Received<HelperReply>, Refusal> {
     let tgid = jvm.process.tgid;
     if is_stuck(tgid) {
         return Err(Refusal::HelperStuck);
@@ -50,17 +50,17 @@ pub(super) fn call_helper(
         base: jvm.base,
         libjvm: jvm.libjvm.as_os_str().as_bytes().to_vec(),
         parent: std::process::id(),
-        limit,
+        timeout,
         task,
     };
     let child = ChildProcess::start(&options.binary, helper::ARGUMENT)
         .map_err(|e| Refusal::of_own("starting the helper", &e))?;
     let answer = send(&child.channel, &request, &[])
-        .and_then(|()| await_reply(&child.channel, limit + GRACE, options));
+        .and_then(|()| await_reply(&child.channel, timeout + GRACE, options));
     part_from(tgid, child);
     if let (Err(_), HelperTask::Attach(order)) = (&answer, request.task) {
         let to_its_end = AttachOptions { interrupt: None, ..options.clone() };
-        let _ = call_helper(jvm, &to_its_end, CLEANING, HelperTask::Clean(order.file_name));
+        let _ = call_helper(jvm, &to_its_end, CLEANUP_TIMEOUT, HelperTask::Clean(order.file_name));
     }
     answer
 }
@@ -69,23 +69,24 @@ pub(super) fn call_helper(
 /// it knows which files it made.
 fn await_reply(
     channel: &Channel<UnixStream>,
-    limit: Duration,
+    timeout: Duration,
     options: &AttachOptions,
-) -> Result<(HelperReply, Vec<OwnedFd>), Refusal> {
-    let (socket, interrupt) = (&channel.0, options.interrupt.as_deref().map(OwnedFd::as_fd));
+) -> Result<Received<HelperReply>, Refusal> {
+    let socket = &channel.0;
+    let interrupt = options.interrupt.as_deref().map(OwnedFd::as_fd);
     let both: Vec<BorrowedFd<'_>> = iter::once(socket.as_fd()).chain(interrupt).collect();
-    match first_readable(&both, limit) {
+    match first_readable(&both, timeout) {
         None => return Err(Refusal::TimedOut),
         Some(0) => {}
         Some(_) => {
             let is_closed = shutdown(socket, Shutdown::Write).is_ok();
-            if !is_closed || !is_readable(socket, CLEANING) {
+            if !is_closed || !is_readable(socket, CLEANUP_TIMEOUT) {
                 return Err(Refusal::Interrupted);
             }
         }
     }
     // The helper has begun to reply: the remainder is small.
-    receive(channel, Some(Instant::now() + CLEANING)).map_err(|refusal| match refusal {
+    receive(channel, Some(Instant::now() + CLEANUP_TIMEOUT)).map_err(|refusal| match refusal {
         // A service manager that kills all processes of the service at once, including the helper, causes this.
         Refusal::HelperFailed(_) if options.is_interrupted() => Refusal::Interrupted,
         refusal => refusal,
@@ -94,7 +95,7 @@ fn await_reply(
 
 /// Ends a helper that has replied, or whose time is over.
 fn part_from(tgid: u32, child: ChildProcess) {
-    if let Some(child) = child.end(PARTING) {
+    if let Some(child) = child.end(EXIT_TIMEOUT) {
         STUCK.lock().unwrap_or_else(PoisonError::into_inner).push((tgid, child));
     }
 }

@@ -1,6 +1,6 @@
 //! The messages between the profiler and a helper.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -10,9 +10,9 @@ use super::allocation_samples::NoAllocationSamples;
 use super::inspection::Inspection;
 use super::refusal::Refusal;
 use super::vm::{StubBlobs, VmLayout};
-use crate::process::channel::{Channel, ChannelError};
+use crate::process::channel::{Channel, ChannelError, Received};
 use crate::sample::MonoNs;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// Longest message that either side receives, bytes.
 const MAX_MESSAGE: usize = 128 << 10;
@@ -30,7 +30,7 @@ pub(super) struct HelperRequest {
     /// Pid of the profiler.
     pub(super) parent: u32,
     /// How long the helper may take.
-    pub(super) limit: Duration,
+    pub(super) timeout: Duration,
     pub(super) task: HelperTask,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct HelperReply {
     /// Of opened memory; the memory's descriptor comes beside it.
     pub(super) layout: Option<VmLayout>,
     /// How to unwind the JVM's stacks.
-    pub(super) hotspot: Option<HotSpot>,
+    pub(super) unwind_info: Option<HotSpotUnwindInfo>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,12 +100,12 @@ pub(super) fn send<T: Serialize>(
     Ok(channel.send(message, descriptors, None)?)
 }
 
-/// Receives one message and its descriptors; waits at most until `until`.
+/// Receives one message and its descriptors; waits at most until `deadline`.
 pub(super) fn receive<T: DeserializeOwned>(
     channel: &Channel<impl AsFd>,
-    until: Option<Instant>,
-) -> Result<(T, Vec<OwnedFd>), Refusal> {
-    Ok(channel.receive(MAX_MESSAGE, until)?)
+    deadline: Option<Instant>,
+) -> Result<Received<T>, Refusal> {
+    Ok(channel.receive(MAX_MESSAGE, deadline)?)
 }
 
 impl From<ChannelError> for Refusal {

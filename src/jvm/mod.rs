@@ -41,7 +41,7 @@ mod vm_structs;
 pub use agent_file::AGENT;
 pub use allocation_samples::{ALLOCATED, AllocationSamples, NoAllocationSamples};
 pub use attach::{
-    AttachFailure, Attached, JvmDescription, LogSource, OpenedMemory, attach, describe, inspect, open,
+    AgentStart, AttachFailure, Attached, JvmDescription, OpenedMemory, attach, describe, inspect, open,
 };
 pub use attach_options::AttachOptions;
 pub use discover::{Jvm, discover, find, is_same_process};
@@ -49,5 +49,5 @@ pub use generated::without_run_number;
 pub use inspection::{Flags, Inspection};
 pub use policy::{AgentPermissions, permitted};
 pub use refusal::Refusal;
-pub use row::{JvmRow, NamesFrom};
+pub use row::{ExpectedNameSource, JvmRow};
 pub use version::JavaVersion;

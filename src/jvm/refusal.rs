@@ -155,7 +155,7 @@ impl Refusal {
 
     /// Whether names may still be read from the JVM's memory after it refused the agent for this reason.
     #[must_use]
-    pub fn leaves_memory(&self) -> bool {
+    pub fn allows_memory_reading(&self) -> bool {
         !matches!(
             self,
             Refusal::Interrupted

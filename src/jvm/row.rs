@@ -10,7 +10,7 @@ use super::version::JavaVersion;
 
 /// The symbol source of a JVM in a run without an explicit choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamesFrom {
+pub enum ExpectedNameSource {
     /// The agent's log: a run would attach the agent.
     Agent,
     /// The agent with which the JVM was started.
@@ -43,7 +43,7 @@ pub struct JvmRow {
     /// Why attaching would be refused, as far as that is known without trying.
     pub refusal: Option<Refusal>,
     /// Where the JVM's names would come from.
-    pub names: NamesFrom,
+    pub names: ExpectedNameSource,
 }
 
 impl JvmRow {
@@ -68,10 +68,10 @@ impl JvmRow {
             version: inspection.release,
             vendor: inspection.vendor,
             names: match &refusal {
-                None if has_agent_at_start => NamesFrom::AgentAtStart,
-                None => NamesFrom::Agent,
-                Some(refusal) if is_readable && refusal.leaves_memory() => NamesFrom::Memory,
-                Some(_) => NamesFrom::Nothing,
+                None if has_agent_at_start => ExpectedNameSource::AgentAtStart,
+                None => ExpectedNameSource::Agent,
+                Some(refusal) if is_readable && refusal.allows_memory_reading() => ExpectedNameSource::Memory,
+                Some(_) => ExpectedNameSource::Nothing,
             },
             refusal,
         }

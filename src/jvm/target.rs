@@ -21,7 +21,7 @@ use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, Status};
 use crate::sample::MonoNs;
 
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const OPEN_DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Most descriptors of a JVM that are read.
 const MAX_DESCRIPTORS: usize = 200_000;
@@ -51,10 +51,10 @@ impl AttachTarget {
         if process.stat().map_err(refusal)?.start_ticks != start_ticks {
             return Err(Refusal::Exited);
         }
-        let task = process.running().map_err(refusal)?.dir;
+        let task = process.live_thread().map_err(refusal)?.dir;
         let status = procfs::read_at(task.as_fd(), "status").map_err(refusal)?;
         let Status { uid, gid, ns_pid, .. } = procfs::parse_status(&status).ok_or(Refusal::Exited)?;
-        let root = openat(&task, "root", DIRECTORY, Mode::empty()).map_err(refusal)?;
+        let root = openat(&task, "root", OPEN_DIRECTORY, Mode::empty()).map_err(refusal)?;
         Ok(AttachTarget { tgid, uid, gid, ns_pid, start_ticks, mapped, pidfd, process, root })
     }
 
@@ -123,7 +123,7 @@ impl AttachTarget {
 
     /// The `/proc` directory of a thread that runs: the first thread may have exited.
     pub(super) fn task(&self) -> Result<OwnedFd, Refusal> {
-        Ok(self.process.running().map_err(refusal)?.dir)
+        Ok(self.process.live_thread().map_err(refusal)?.dir)
     }
 
     /// The directory of the process's descriptors, readable.
@@ -150,7 +150,7 @@ impl AttachTarget {
     /// The ids of at most `most` threads, in the process's own pid namespace.
     pub(super) fn thread_ids(&self, most: usize) -> Result<impl Iterator<Item = u32>, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let tasks = openat(self.process.first(), "task", flags, Mode::empty()).map_err(refusal)?;
+        let tasks = openat(self.process.leader(), "task", flags, Mode::empty()).map_err(refusal)?;
         let numbers = Dir::new(tasks)
             .map_err(refusal)?
             .filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse::<u32>().ok());
@@ -167,7 +167,7 @@ impl AttachTarget {
         // EAGAIN: a rename was under way, and the kernel cannot prove that the path stayed inside.
         let mut tries = 0..16;
         loop {
-            match openat2(&self.root, path, DIRECTORY, Mode::empty(), resolve) {
+            match openat2(&self.root, path, OPEN_DIRECTORY, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) if tries.next().is_some() => {}
                 other => return other,
             }
@@ -186,12 +186,12 @@ impl AttachTarget {
     }
 
     pub(super) fn working_directory(&self) -> Result<OwnedFd, Refusal> {
-        openat(&self.task()?, "cwd", DIRECTORY, Mode::empty()).map_err(refusal)
+        openat(&self.task()?, "cwd", OPEN_DIRECTORY, Mode::empty()).map_err(refusal)
     }
 
     /// Whether the whole process is stopped or traced, so that it answers neither a signal nor a request.
     pub(super) fn is_stopped(&self) -> Result<bool, Refusal> {
-        let stat = self.process.running().map_err(refusal)?.stat;
+        let stat = self.process.live_thread().map_err(refusal)?.stat;
         Ok(matches!(stat.state, b'T' | b't'))
     }
 

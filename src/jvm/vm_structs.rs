@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::exported::Exported;
+use super::exported::InMemoryLibrary;
 use super::memory::{InvalidMemory, Memory, half_in, word_in};
 
 /// Most entries of a table. JDK 25 has about 3,000 fields and 1,000 types.
@@ -30,7 +30,7 @@ impl VmStructs {
         fields: &[&'static [Field]],
         types: &'static [&'static str],
     ) -> Result<VmStructs, InvalidMemory> {
-        let library = Exported::at(memory, base)?;
+        let library = InMemoryLibrary::at(memory, base)?;
         let mut found = VmStructs::default();
         found.read_fields(memory, &library, fields)?;
         found.read_types(memory, &library, types)?;
@@ -40,7 +40,7 @@ impl VmStructs {
     fn read_fields<M: Memory>(
         &mut self,
         memory: &M,
-        library: &Exported<'_, M>,
+        library: &InMemoryLibrary<'_, M>,
         wanted: &[&'static [Field]],
     ) -> Result<(), InvalidMemory> {
         let wanted = || wanted.iter().copied().flatten();
@@ -65,7 +65,7 @@ impl VmStructs {
     fn read_types<M: Memory>(
         &mut self,
         memory: &M,
-        library: &Exported<'_, M>,
+        library: &InMemoryLibrary<'_, M>,
         wanted: &'static [&'static str],
     ) -> Result<(), InvalidMemory> {
         let type_name = library.value("gHotSpotVMTypeEntryTypeNameOffset")?;

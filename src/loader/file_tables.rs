@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use crate::process::CodeRange;
-use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableWindow, UnwindRange};
+use crate::unwind::{MAX_BYTES, MAX_PART_BYTES, RangeCode, TableKey, TablePart, TableRange, UnwindRange};
 
 /// Maximum number of loaded parts of one file: together as large as the table of a whole file may be.
 const MAX_PARTS: usize = MAX_BYTES / MAX_PART_BYTES;
 /// The shortest time before another part may replace a part: to build a part, the worker reads all descriptions of its
 /// file.
-const STAYS: Duration = Duration::from_secs(60);
+const MIN_STAY: Duration = Duration::from_secs(60);
 
 /// The tables of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct FileTables {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LoadedPart {
-    window: TableWindow,
+    range: TableRange,
     key: TableKey,
     since: Instant,
 }
@@ -54,7 +54,7 @@ impl FileTables {
 
     /// A file with one table.
     pub(super) fn whole(part: &TablePart, key: TableKey, now: Instant) -> FileTables {
-        let parts = vec![LoadedPart { window: part.window, key, since: now }];
+        let parts = vec![LoadedPart { range: part.range, key, since: now }];
         FileTables { parts, ..FileTables::default() }
     }
 
@@ -85,7 +85,7 @@ impl FileTables {
     }
 
     pub(super) fn at(&self, offset: u64) -> TableAt {
-        let part = self.parts.iter().find(|part| part.window.contains(offset));
+        let part = self.parts.iter().find(|part| part.range.contains(offset));
         match part {
             Some(part) => TableAt::Loaded(part.key),
             None if self.more => TableAt::Unbuilt,
@@ -93,12 +93,12 @@ impl FileTables {
         }
     }
 
-    /// Makes room for one more part; false if all loaded parts are younger than [`STAYS`].
+    /// Makes room for one more part; false if all loaded parts are younger than [`MIN_STAY`].
     pub(super) fn make_room(&mut self, now: Instant) -> bool {
         if self.parts.len() < MAX_PARTS {
             return true;
         }
-        let old = |part: &LoadedPart| now.saturating_duration_since(part.since) >= STAYS;
+        let old = |part: &LoadedPart| now.saturating_duration_since(part.since) >= MIN_STAY;
         let oldest = (0..self.parts.len()).min_by_key(|&part| self.parts[part].since);
         let Some(oldest) = oldest.filter(|&part| old(&self.parts[part])) else { return false };
         self.parts.remove(oldest);
@@ -106,8 +106,8 @@ impl FileTables {
     }
 
     pub(super) fn add(&mut self, part: &TablePart, key: TableKey, now: Instant) {
-        self.parts.push(LoadedPart { window: part.window, key, since: now });
-        self.parts.sort_by_key(|part| part.window.start);
+        self.parts.push(LoadedPart { range: part.range, key, since: now });
+        self.parts.sort_by_key(|part| part.range.start);
     }
 
     /// Cuts a range of code into ranges that each have one table or no table.
@@ -123,7 +123,7 @@ impl FileTables {
         };
         let mut from = start;
         for part in &self.parts {
-            let (begins, ends) = (address(part.window.start), address(part.window.end));
+            let (begins, ends) = (address(part.range.start), address(part.range.end));
             let begins = begins.max(from);
             push(from, begins, None);
             push(begins, ends, Some(part.key));

@@ -42,7 +42,7 @@ impl<M: TableMemory> LoadedTables<M> {
 
     /// Whether the tables of a file were requested and are still loaded.
     pub(super) fn is_known(&mut self, id: FileId) -> bool {
-        self.files.get_mut(&id).is_some_and(|tables| tables.retain(|key| self.store.has(key)))
+        self.files.get_mut(&id).is_some_and(|tables| tables.retain(|key| self.store.is_table_loaded(key)))
     }
 
     /// The tables of a file, if they were requested and are still loaded.
@@ -73,7 +73,9 @@ impl<M: TableMemory> LoadedTables<M> {
         };
         self.missing.remove(id);
         if self.files.len() >= MAX_FILES {
-            self.files.retain(|_, tables| tables.retain(|key| self.store.has(key)) && tables.has_table());
+            self.files.retain(|_, tables| {
+                tables.retain(|key| self.store.is_table_loaded(key)) && tables.has_table()
+            });
         }
         self.files.insert(id, built.clone());
         Some(built)

@@ -23,7 +23,7 @@ pub(super) fn find_moved(
             may.then(|| AnonymousAddresses { at, addresses: Vec::new() })
         };
         let Some(samples) = searched.entry(id).or_insert_with(&mut begin) else { continue };
-        for pc in stack.user.iter().filter_map(|word| word.probe()) {
+        for pc in stack.user.iter().filter_map(|word| word.lookup_pc()) {
             if pages.insert((id.tgid, pc & !0xfff)) && processes.is_anonymous(id, at, pc) {
                 samples.addresses.push(pc);
             }

@@ -7,7 +7,7 @@ use crate::process::CoveredCode;
 use crate::sample::{MonoNs, Stack, StopReason};
 
 /// Upper bound for the time of a sample that is in progress while the address space is loaded, in nanoseconds.
-const LONGEST_WALK: u64 = 10_000_000;
+const MAX_UNWIND_NS: u64 = 10_000_000;
 /// Maximum number of separate places of one process.
 const MAX_PLACES: usize = 16;
 
@@ -27,7 +27,7 @@ struct ReplacedRange {
 impl ReplacedRange {
     /// Whether a stack of time `at` may have been unwound by the old code's table.
     fn may_have_misled(&self, at: MonoNs) -> bool {
-        self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + LONGEST_WALK)
+        self.from <= at && self.loaded.is_none_or(|loaded| at.0 < loaded.0 + MAX_UNWIND_NS)
     }
 }
 
@@ -65,18 +65,18 @@ impl ReplacedCode {
             .filter(|place| place.may_have_misled(stack.at))
             .collect();
         let is_new = |pc| places.iter().any(|place| (place.start..place.end).contains(&pc));
-        let Some(last) = stack.user.iter().position(|word| word.probe().is_some_and(is_new)) else {
+        let Some(last) = stack.user.iter().position(|word| word.lookup_pc().is_some_and(is_new)) else {
             return false;
         };
         stack.user.truncate(last + 1);
-        stack.end = StopReason::NoTable;
+        stack.stop_reason = StopReason::NoTable;
         true
     }
 
     /// Removes places that only matter for stacks up to a time; all those have been processed.
     pub(super) fn retire(&mut self, until: MonoNs) {
         self.0.retain(|_, places| {
-            places.retain(|place| place.loaded.is_none_or(|loaded| until.0 < loaded.0 + LONGEST_WALK));
+            places.retain(|place| place.loaded.is_none_or(|loaded| until.0 < loaded.0 + MAX_UNWIND_NS));
             !places.is_empty()
         });
     }
@@ -102,7 +102,7 @@ mod tests {
             at: MonoNs(at),
             comm: Vec::new(),
             leaf: Leaf::User,
-            end: StopReason::Root,
+            stop_reason: StopReason::Root,
             kernel: Vec::new(),
             user: vec![
                 UserWord::Leaf(0x5000),
@@ -118,8 +118,8 @@ mod tests {
             context: ThreadContext::None,
         };
         let cut = replaced.cut(&mut stack, || None);
-        assert_eq!(cut, stack.end == StopReason::NoTable);
-        (stack.user.len(), stack.end)
+        assert_eq!(cut, stack.stop_reason == StopReason::NoTable);
+        (stack.user.len(), stack.stop_reason)
     }
 
     #[test]
@@ -131,11 +131,11 @@ mod tests {
         assert_eq!(left(&replaced, TGID + 1, 100), (4, StopReason::Root));
         replaced.mark_loaded(TGID, MonoNs(200));
         replaced.mark_loaded(TGID, MonoNs(u64::MAX / 2));
-        assert_eq!(left(&replaced, TGID, 199 + LONGEST_WALK), (3, StopReason::NoTable));
-        assert_eq!(left(&replaced, TGID, 200 + LONGEST_WALK), (4, StopReason::Root));
+        assert_eq!(left(&replaced, TGID, 199 + MAX_UNWIND_NS), (3, StopReason::NoTable));
+        assert_eq!(left(&replaced, TGID, 200 + MAX_UNWIND_NS), (4, StopReason::Root));
         replaced.add(&code(0x5000, 300));
         assert_eq!(left(&replaced, TGID, 300), (1, StopReason::NoTable), "the leaf is there");
-        replaced.retire(MonoNs(200 + LONGEST_WALK));
+        replaced.retire(MonoNs(200 + MAX_UNWIND_NS));
         assert_eq!(replaced.0[&TGID].len(), 1, "it is not loaded of yet");
     }
 
@@ -146,7 +146,7 @@ mod tests {
         replaced.mark_loaded(TGID, MonoNs(200));
         replaced.retire(MonoNs(201));
         assert_eq!(left(&replaced, TGID, 150), (3, StopReason::NoTable), "some may still come");
-        replaced.retire(MonoNs(200 + LONGEST_WALK));
+        replaced.retire(MonoNs(200 + MAX_UNWIND_NS));
         assert!(replaced.0.is_empty());
     }
 

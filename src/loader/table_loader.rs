@@ -20,20 +20,20 @@ use crate::limits::ReachedLimits;
 use crate::plan::allowance::TimeAllowance;
 use crate::process::{CodeRange, CoveredCode, FileId, MappedFile, MappedLocation, ProcessCode, Processes};
 use crate::sample::{CountedStack, MonoNs, Stack, StopReason, UserWord};
-use crate::symbolize::{FileHandle, Symbolizer};
+use crate::symbolize::{FileHandle, IdentifiedFile, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::groups::Groups;
 use crate::unwind::{
-    CodeHeap, CodeSpan, HotSpot, ProgramLayout, RangeCode, Rule, Space, TableKey, TableMemory, UnwindRange,
-    Usage,
+    CodeHeap, CodeSpan, HotSpotUnwindInfo, ProgramLayout, RangeCode, Rule, Space, TableKey, TableMemory,
+    UnwindRange, Usage,
 };
 
-/// Loading may take one part in this many of all time in the long run; unused time is saved up to `MOST_SAVED`.
-const PART: u32 = 10;
-const MOST_SAVED: Duration = Duration::from_secs(1);
+/// Loading may take one part in this many of all time in the long run; unused time is saved up to `MAX_SAVED`.
+const SHARE_DIVISOR: u32 = 10;
+const MAX_SAVED: Duration = Duration::from_secs(1);
 /// The same for processes that need no new table, once the time above is spent.
-const KNOWN_PART: u32 = 20;
-const MOST_SAVED_KNOWN: Duration = Duration::from_millis(100);
+const KNOWN_SHARE_DIVISOR: u32 = 20;
+const MAX_SAVED_KNOWN: Duration = Duration::from_millis(100);
 /// How long loading may delay the start of sampling, and each `load_some` after that.
 const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ pub(crate) struct TableLoader<M: TableMemory = UnwindMemory> {
     loaded: LoadedTables<M>,
     wanted: WalkScope,
     /// JVMs, and the layout that identifies the JVM's program: exec changes the layout.
-    jvms: HashMap<u32, (HotSpot, Option<ProgramLayout>)>,
+    jvms: HashMap<u32, (HotSpotUnwindInfo, Option<ProgramLayout>)>,
     /// Processes to load: those with samples first, then those in `due`.
     running: BTreeSet<u32>,
     due: BTreeSet<u32>,
@@ -72,8 +72,8 @@ impl<M: TableMemory> TableLoader<M> {
             due: BTreeSet::new(),
             late: BTreeSet::new(),
             last: 0,
-            allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
-            known_allowance: TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, Instant::now()),
+            allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
+            known_allowance: TimeAllowance::new(KNOWN_SHARE_DIVISOR, MAX_SAVED_KNOWN, Instant::now()),
             without_tables: BTreeSet::new(),
             replaced: ReplacedCode::default(),
             crowded: RangeLimit::default(),
@@ -83,12 +83,12 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Loads the first tables, before sampling begins.
     pub(crate) fn begin(&mut self, processes: &mut Processes, groups: &Groups, tables: &mut dyn TableSource) {
-        let until = Instant::now() + AT_START;
+        let deadline = Instant::now() + AT_START;
         self.note_changes(processes, Instant::now());
         for (tgid, code) in self.loadable_by_size(processes, groups) {
             self.due.remove(&tgid);
-            self.load(tgid, code, tables, until);
-            if Instant::now() >= until {
+            self.load(tgid, code, tables, deadline);
+            if Instant::now() >= deadline {
                 return;
             }
         }
@@ -141,7 +141,7 @@ impl<M: TableMemory> TableLoader<M> {
         processes: &mut Processes,
         groups: &Groups,
         tables: &mut dyn TableSource,
-        until: Instant,
+        deadline: Instant,
     ) {
         let queued: Vec<u32> = self.running.iter().chain(&self.due).copied().collect();
         for tgid in queued {
@@ -153,12 +153,12 @@ impl<M: TableMemory> TableLoader<M> {
                 Some(code) if self.has_all_tables(&code, tables) => {
                     self.running.remove(&tgid);
                     self.due.remove(&tgid);
-                    self.load(tgid, code, tables, until);
+                    self.load(tgid, code, tables, deadline);
                 }
                 Some(_) => drop(self.without_tables.insert(tgid)),
                 None => {}
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return;
             }
         }
@@ -166,7 +166,10 @@ impl<M: TableMemory> TableLoader<M> {
 
     /// Whether the tables of all files of a process are loaded.
     fn has_all_tables(&mut self, code: &ProcessCode, tables: &dyn TableSource) -> bool {
-        code.ranges.iter().filter_map(|range| file_of(range, tables)).all(|(id, _)| self.loaded.is_known(id))
+        code.ranges
+            .iter()
+            .filter_map(|range| file_of(range, tables))
+            .all(|file| self.loaded.is_known(file.id))
     }
 
     /// Queues the processes that changed or are due for a retry, and notes replaced code.
@@ -193,7 +196,7 @@ impl<M: TableMemory> TableLoader<M> {
     /// libraries may have to wait for the allowance.
     pub(crate) fn describe(
         &mut self,
-        jvms: Vec<(u32, HotSpot)>,
+        jvms: Vec<(u32, HotSpotUnwindInfo)>,
         processes: &mut Processes,
         tables: &mut dyn TableSource,
     ) {
@@ -238,14 +241,14 @@ impl<M: TableMemory> TableLoader<M> {
             let (id, at) = (stack.key.process, stack.at);
             let parent = || processes.info(id, at).map(|process| process.parent);
             let cut = self.replaced.cut(stack, parent);
-            let missed = self.crowded.note(id.tgid, stack.user.iter().filter_map(|word| word.probe()));
-            if cut || missed || !self.loaded.store.knows(id.tgid) {
+            let missed = self.crowded.note(id.tgid, stack.user.iter().filter_map(|word| word.lookup_pc()));
+            if cut || missed || !self.loaded.store.is_space_loaded(id.tgid) {
                 self.running.insert(id.tgid);
             }
             if stack.user.iter().any(|word| matches!(word, UserWord::Followed(_))) {
                 self.examine(stack, processes, tables);
             }
-            if in_parts && stack.end == StopReason::NoTable {
+            if in_parts && stack.stop_reason == StopReason::NoTable {
                 self.ask_for_part(stack, processes, tables);
             }
         }
@@ -261,7 +264,7 @@ impl<M: TableMemory> TableLoader<M> {
     /// Builds the table for the part of a large file in whose code a stack ended.
     fn ask_for_part(&mut self, stack: &Stack, processes: &mut Processes, tables: &mut dyn TableSource) {
         let (id, at) = (stack.key.process, stack.at);
-        let Some(left) = stack.user.last().and_then(|word| word.probe()) else { return };
+        let Some(left) = stack.user.last().and_then(|word| word.lookup_pc()) else { return };
         let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { return };
         if self.loaded.has_more(file.id) {
             self.rule(id.tgid, &file, offset, tables);
@@ -272,19 +275,19 @@ impl<M: TableMemory> TableLoader<M> {
         let (id, at) = (stack.key.process, stack.at);
         for next in 1..stack.user.len() {
             let UserWord::Followed(pc) = stack.user[next] else { continue };
-            let Some(left) = stack.user[next - 1].probe() else { continue };
+            let Some(left) = stack.user[next - 1].lookup_pc() else { continue };
             let MappedLocation::File { file, offset } = processes.locate(id, at, left) else { continue };
             let probe = pc.saturating_sub(1);
             let leaf = next == 1
                 && stack.user[next] != UserWord::UNCONFIRMED_ROOT
                 && !matches!(processes.locate(id, at, probe), MappedLocation::Unknown(_));
-            let end = match self.rule(id.tgid, &file, offset, tables) {
+            let stop_reason = match self.rule(id.tgid, &file, offset, tables) {
                 Some(rule) => stop_reason_after(rule, leaf),
                 None => Some(StopReason::NoTable),
             };
-            if let Some(end) = end {
+            if let Some(stop_reason) = stop_reason {
                 stack.user.truncate(next);
-                stack.end = end;
+                stack.stop_reason = stop_reason;
                 break;
             }
         }
@@ -331,15 +334,15 @@ impl<M: TableMemory> TableLoader<M> {
         processes: &mut Processes,
         groups: &Groups,
         tables: &mut dyn TableSource,
-        until: Instant,
+        deadline: Instant,
     ) {
         while let Some(tgid) = self.running.pop_first().or_else(|| self.next_due(processes, groups)) {
             self.due.remove(&tgid);
             match processes.code(tgid) {
-                Some(code) => self.load(tgid, code, tables, until),
+                Some(code) => self.load(tgid, code, tables, deadline),
                 None => self.drop_ended(tgid),
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return;
             }
         }
@@ -387,17 +390,17 @@ impl<M: TableMemory> TableLoader<M> {
     /// Whether a process is loaded already, or is wanted and alive.
     fn is_loadable(&self, tgid: u32, processes: &Processes, groups: &Groups) -> bool {
         let wanted = self.wanted.includes(tgid, processes, groups);
-        self.loaded.store.knows(tgid) || (wanted && processes.is_alive(tgid))
+        self.loaded.store.is_space_loaded(tgid) || (wanted && processes.is_alive(tgid))
     }
 
-    /// Loads a process. If tables are missing after `until`, the process is queued again; for tables that are
+    /// Loads a process. If tables are missing after `deadline`, the process is queued again; for tables that are
     /// unavailable, it is queued after a backoff.
-    fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn TableSource, until: Instant) {
+    fn load(&mut self, tgid: u32, code: ProcessCode, tables: &mut dyn TableSource, deadline: Instant) {
         let ProcessCode { start_code, end_code, start_stack, ranges } = code;
-        let mut again = self.build_missing(tgid, &ranges, tables, until);
+        let mut again = self.build_missing(tgid, &ranges, tables, deadline);
         let mut tabled: Vec<TabledRange> = Vec::with_capacity(ranges.len());
         for range in &ranges {
-            let known = file_of(range, tables).and_then(|(id, _)| self.loaded.known(id));
+            let known = file_of(range, tables).and_then(|file| self.loaded.known(file.id));
             tabled.extend(known.unwrap_or_else(FileTables::none).cut(range));
         }
         let layout = ProgramLayout { start_code, end_code, start_stack };
@@ -408,22 +411,22 @@ impl<M: TableMemory> TableLoader<M> {
         }
         self.loaded.missing.wait(tgid, again);
         self.crowded.limit_ranges(tgid, &mut ranges, &mut keys);
-        self.loaded.store.set(tgid, Space { layout, ranges }, &keys);
+        self.loaded.store.load_space(tgid, Space { layout, ranges }, &keys);
         self.replaced.mark_loaded(tgid, MonoNs::now());
     }
 
-    /// Builds the missing tables of a process's files, small files first. After `until` it queues the process again instead.
-    /// Returns when to try again, if tables are unavailable.
+    /// Builds the missing tables of a process's files, small files first. After `deadline` it queues the process again
+    /// instead. Returns when to try again, if tables are unavailable.
     fn build_missing(
         &mut self,
         tgid: u32,
         ranges: &[CodeRange],
         tables: &mut dyn TableSource,
-        until: Instant,
+        deadline: Instant,
     ) -> Option<Instant> {
         let mut missing: Vec<(u64, FileId, FileHandle)> = Vec::new();
         for range in ranges {
-            if let Some((id, file)) = file_of(range, tables)
+            if let Some(IdentifiedFile { id, handle: file }) = file_of(range, tables)
                 && !self.loaded.is_known(id)
             {
                 missing.push((range.size(), id, file));
@@ -437,7 +440,7 @@ impl<M: TableMemory> TableLoader<M> {
             if self.loaded.is_known(id) {
                 continue;
             }
-            if now >= until {
+            if now >= deadline {
                 self.due.insert(tgid);
                 break;
             }
@@ -461,7 +464,7 @@ impl<M: TableMemory> TableLoader<M> {
             self.jvms.remove(&tgid);
             return true;
         }
-        let Some(vm) = self.loaded.store.load_vm(jvm) else { return false };
+        let Some(vm) = self.loaded.store.load_jvm(jvm) else { return false };
         for &CodeHeap { span: CodeSpan { start, end }, segment_map } in &jvm.heaps {
             let at = ranges.partition_point(|range| range.end <= start);
             // The JVM's memory gives the addresses. They are wrong if a file is mapped there.

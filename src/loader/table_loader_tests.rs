@@ -16,7 +16,7 @@ use crate::process::{
 use crate::sample::{Count, Leaf, ProcessId, StackKey, ThreadContext};
 use crate::symbolize::NoTable;
 use crate::unwind::{Cfa, Fp};
-use crate::unwind::{PAGE, TableBuilder, TablePart, TableWindow};
+use crate::unwind::{PAGE, TableBuilder, TablePart, TableRange};
 
 /// A stack of one sample.
 fn once(stack: Stack) -> CountedStack {
@@ -64,7 +64,7 @@ struct OneTable {
 }
 
 impl TableSource for OneTable {
-    fn vdso(&self, _: Vdso) -> Option<(FileId, FileHandle)> {
+    fn vdso(&self, _: Vdso) -> Option<IdentifiedFile> {
         None
     }
 
@@ -76,12 +76,12 @@ impl TableSource for OneTable {
         let mut builder = TableBuilder::default();
         builder.add(self.from, self.from + (1 << 20), Rule::Frame { cfa: Cfa::Sp(8), fp: Fp::Same }).unwrap();
         let table = builder.build().unwrap().unwrap();
-        let window = match around {
+        let range = match around {
             None if self.large => return Err(NoTable::TooLarge),
-            None => TableWindow::ALL,
-            Some(around) => TableWindow { start: around & !0xfff, end: (around | 0xfff) + 1 },
+            None => TableRange::ALL,
+            Some(around) => TableRange { start: around & !0xfff, end: (around | 0xfff) + 1 },
         };
-        if self.there { Ok(TablePart { table, window }) } else { Err(NoTable::Unavailable) }
+        if self.there { Ok(TablePart { table, range }) } else { Err(NoTable::Unavailable) }
     }
 }
 
@@ -110,7 +110,7 @@ fn stack(user: Vec<UserWord>) -> Stack {
         at: MonoNs::now(),
         comm: Vec::new(),
         leaf: Leaf::User,
-        end: StopReason::Root,
+        stop_reason: StopReason::Root,
         kernel: Vec::new(),
         user,
         waiting: None,
@@ -126,7 +126,10 @@ fn a_table_that_was_unavailable_is_asked_for_again() {
     let (mut unwinding, mut processes, here) = own();
     let (mut tables, begun) = (OneTable::default(), Instant::now());
     load(&mut unwinding, &mut processes, &mut tables);
-    assert!(unwinding.loaded.store.knows(OWN()) && !unwinding.loaded.store.covers(OWN(), here, here + 1));
+    assert!(
+        unwinding.loaded.store.is_space_loaded(OWN())
+            && !unwinding.loaded.store.covers(OWN(), here, here + 1)
+    );
     let asked = tables.asked;
     assert!(asked > 0);
     unwinding.due.clear();
@@ -156,10 +159,13 @@ fn a_process_that_needs_no_new_table_does_not_wait_for_the_tables_of_others() {
     let mut tables = OneTable { there: true, ..OneTable::default() };
     let groups = Groups::new(&Settings::for_test()).unwrap();
     let now = Instant::now();
-    unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, now);
+    unwinding.allowance = TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, now);
     unwinding.allowance.spend(Duration::from_secs(3_600));
     unwinding.load_some(&mut processes, &groups, &mut tables);
-    assert!(!unwinding.loaded.store.knows(OWN()) && unwinding.due.contains(&OWN()), "its tables are new");
+    assert!(
+        !unwinding.loaded.store.is_space_loaded(OWN()) && unwinding.due.contains(&OWN()),
+        "its tables are new"
+    );
     assert_eq!(tables.asked, 0);
     unwinding.running.insert(OWN());
     unwinding.load_some(&mut processes, &groups, &mut tables);
@@ -168,7 +174,7 @@ fn a_process_that_needs_no_new_table_does_not_wait_for_the_tables_of_others() {
     let asked = tables.asked;
     unwinding.loaded.store.remove(OWN());
     unwinding.running.insert(OWN());
-    unwinding.known_allowance = TimeAllowance::new(KNOWN_PART, MOST_SAVED_KNOWN, now);
+    unwinding.known_allowance = TimeAllowance::new(KNOWN_SHARE_DIVISOR, MAX_SAVED_KNOWN, now);
     unwinding.load_some(&mut processes, &groups, &mut tables);
     assert!(unwinding.loaded.store.covers(OWN(), here, here + 1));
     assert_eq!(tables.asked, asked);
@@ -204,12 +210,12 @@ fn a_root_by_frame_pointer_is_believed_only_if_no_table_contradicts() {
         let (at, mut stacks) = (stack.at, [once(stack)]);
         unwinding.on_stacks(&mut stacks, at, &mut processes, tables);
         assert_eq!(stacks[0].stack.user, [UserWord::Leaf(pc)]);
-        stacks[0].stack.end
+        stacks[0].stack.stop_reason
     };
     unwinding.allowance.spend(Duration::from_secs(3_600));
     assert_eq!(end(&mut unwinding, &mut tables, here), StopReason::NoTable, "there is no time to look");
     assert_eq!(tables.asked, 0);
-    unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
+    unwinding.allowance = TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now());
     assert_eq!(end(&mut unwinding, &mut tables, here), StopReason::NoTable);
     assert_eq!(tables.asked, 1);
     // Generated code has no table.
@@ -250,9 +256,9 @@ fn of_a_large_file_the_parts_are_loaded_in_which_stacks_were() {
     let page = here & !0xfff;
     let mut reach = |unwinding: &mut TableLoader<FakeTableMemory>, pc: u64| {
         let mut stack = stack(vec![UserWord::Leaf(pc)]);
-        stack.end = StopReason::NoTable;
+        stack.stop_reason = StopReason::NoTable;
         let (at, mut stacks) = (stack.at, [once(stack)]);
-        unwinding.allowance = TimeAllowance::new(PART, MOST_SAVED, Instant::now());
+        unwinding.allowance = TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now());
         unwinding.on_stacks(&mut stacks, at, &mut processes, &mut tables);
         load(unwinding, &mut processes, &mut tables);
         unwinding.loaded.store.covers(OWN(), pc, pc + 1)
@@ -285,7 +291,7 @@ fn replaced_code_is_noted_until_it_is_loaded() {
     let walk = |unwinding: &mut TableLoader<FakeTableMemory>, processes: &mut Processes, stack: &Stack| {
         let mut stacks = [once(stack.clone())];
         unwinding.on_stacks(&mut stacks, stack.at, processes, &mut OneTable::default());
-        (stacks[0].stack.user.len(), stacks[0].stack.end)
+        (stacks[0].stack.user.len(), stacks[0].stack.stop_reason)
     };
     assert_eq!(walk(&mut unwinding, &mut processes, &stack), (1, StopReason::NoTable));
     assert!(unwinding.running.contains(&OWN()), "it runs, and is loaded first");
@@ -319,5 +325,5 @@ fn who_replaced_code_and_ended_is_not_believed_either() {
     unwinding.drop_ended(CHILD);
     let mut stacks = [once(stack)];
     unwinding.on_stacks(&mut stacks, at, &mut processes, &mut OneTable::default());
-    assert_eq!((stacks[0].stack.user.len(), stacks[0].stack.end), (1, StopReason::NoTable));
+    assert_eq!((stacks[0].stack.user.len(), stacks[0].stack.stop_reason), (1, StopReason::NoTable));
 }

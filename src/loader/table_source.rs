@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::process::{CodeRange, CodeSource, FileId, Vdso};
-use crate::symbolize::{FileHandle, NoTable, Symbolizer};
+use crate::process::{CodeRange, CodeSource, Vdso};
+use crate::symbolize::{FileHandle, IdentifiedFile, NoTable, Symbolizer};
 use crate::unwind::TablePart;
 
 /// The source of unwind tables.
 pub(crate) trait TableSource {
     /// The file of a vdso.
-    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)>;
+    fn vdso(&self, vdso: Vdso) -> Option<IdentifiedFile>;
 
     /// Builds the table of a file, or of the part of a file around an offset.
     ///
@@ -19,7 +19,7 @@ pub(crate) trait TableSource {
 }
 
 impl TableSource for Symbolizer {
-    fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+    fn vdso(&self, vdso: Vdso) -> Option<IdentifiedFile> {
         Symbolizer::vdso(self, vdso)
     }
 
@@ -29,9 +29,11 @@ impl TableSource for Symbolizer {
 }
 
 /// The file from which a range of code comes; `None` for a vdso that the source does not know.
-pub(super) fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<(FileId, FileHandle)> {
+pub(super) fn file_of(range: &CodeRange, tables: &dyn TableSource) -> Option<IdentifiedFile> {
     match &range.code {
-        CodeSource::File(file) => Some((file.id, FileHandle::Mapped(Arc::clone(file)))),
+        CodeSource::File(file) => {
+            Some(IdentifiedFile { id: file.id, handle: FileHandle::Mapped(Arc::clone(file)) })
+        }
         CodeSource::Vdso(vdso) => tables.vdso(*vdso),
     }
 }

@@ -11,7 +11,7 @@ use crate::symbolize::{OutsideProcess, Symbolizer, ThreadToUnwind};
 use crate::unwind::{ProgramLayout, SpaceImage, TableMemory, TableStore};
 
 /// How long unwinding may take for one window. Threads that come later keep the one frame that is known.
-const LONGEST: Duration = Duration::from_secs(3);
+const UNWIND_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One wait of a thread. The number of switches is the same as long as the wait lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,9 +58,9 @@ impl UnfinishedUnwinder {
         if stacks.iter().all(|one| one.stack.waiting.is_none()) {
             return;
         }
-        let (until, new) = (Instant::now() + LONGEST, self.take_new(stacks));
-        for (id, process) in new {
-            if Instant::now() >= until {
+        let deadline = Instant::now() + UNWIND_TIMEOUT;
+        for (id, process) in self.take_new(stacks) {
+            if Instant::now() >= deadline {
                 log::info!("unwinding: no time was left for the waits of process {} and others", id.tgid);
                 break;
             }
@@ -68,8 +68,8 @@ impl UnfinishedUnwinder {
         }
         for CountedStack { stack, .. } in stacks {
             if let Some(known) = WaitId::of(stack).and_then(|wait| self.known.get(&wait)) {
-                let OutsideStack { user, end, lock, lock_is_hidden: _ } = known.clone();
-                (stack.user, stack.end, stack.lock, stack.waiting) = (user, end, lock, None);
+                let OutsideStack { user, stop_reason, lock, lock_is_hidden: _ } = known.clone();
+                (stack.user, stack.stop_reason, stack.lock, stack.waiting) = (user, stop_reason, lock, None);
             }
         }
     }
@@ -106,7 +106,7 @@ impl UnfinishedUnwinder {
         else {
             return;
         };
-        let image = store.image(id.tgid, ProgramLayout { start_code, end_code, start_stack });
+        let image = store.copy_space(id.tgid, ProgramLayout { start_code, end_code, start_stack });
         // Without tables, frame pointers are followed, as in the kernel.
         let SpaceImage { pages, space } = image.unwrap_or_default();
         let outside = OutsideProcess { tgid: id.tgid, memory: fd, pages, space };

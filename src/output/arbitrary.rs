@@ -8,12 +8,12 @@ use crate::profile::resource::{ResourceAttribute, ResourceAttributes};
 use crate::profile::{Accounts, Frame, Kind, Labels, Module, Profile, UnknownReason};
 use crate::sample::{Event, SpanContext, SpanId, ThreadState, TraceId};
 
-/// A generator of pseudo-random numbers (splitmix64).
-pub(super) struct Numbers(u64);
+/// A generator of pseudo-random numbers.
+pub(super) struct SplitMix64(u64);
 
-impl Numbers {
-    pub(super) fn new(seed: u64) -> Numbers {
-        Numbers(seed)
+impl SplitMix64 {
+    pub(super) fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
     }
 
     pub(super) fn below(&mut self, limit: u64) -> u64 {
@@ -74,7 +74,7 @@ pub(super) fn hostile_names() -> Vec<String> {
 
 /// A profile whose accounts add up. `hostile` takes names from [`hostile_names`], else names are harmless.
 pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
-    let mut numbers = Numbers::new(seed);
+    let mut numbers = SplitMix64::new(seed);
     let names: Vec<String> =
         if hostile { hostile_names() } else { (0..40).map(|i| format!("pkg.Class{}.m{i}", i % 7)).collect() };
     let modules: Vec<Arc<Module>> = (0..4u8)
@@ -125,24 +125,24 @@ pub(super) fn profile(seed: u64, hostile: bool) -> Profile {
     p
 }
 
-fn span(numbers: &mut Numbers) -> SpanContext {
+fn span(numbers: &mut SplitMix64) -> SpanContext {
     let id = |n: u64| n as u8 + 1;
     SpanContext { trace: TraceId([id(numbers.below(3)); 16]), span: SpanId([id(numbers.below(200)); 8]) }
 }
 
 /// Always with an id: pprof reads a container with only empty fields as no container.
-fn container(numbers: &mut Numbers, names: &[String]) -> ContainerLabels {
+fn container(numbers: &mut SplitMix64, names: &[String]) -> ContainerLabels {
     let mut text = || numbers.pick(names).as_str().into();
     let (namespace, pod, container, name, pod_uid) = (text(), text(), text(), text(), text());
     ContainerLabels { namespace, pod, container, name, pod_uid, id: "12ab".repeat(16).into() }
 }
 
-fn resource(numbers: &mut Numbers, names: &[String]) -> ResourceAttributes {
+fn resource(numbers: &mut SplitMix64, names: &[String]) -> ResourceAttributes {
     let mut text = || numbers.pick(names).as_str().into();
     ResourceAttributes::new((0..3).map(|_| ResourceAttribute { key: text(), value: text() }))
 }
 
-fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Frame {
+fn frame(numbers: &mut SplitMix64, names: &[String], modules: &[Arc<Module>]) -> Frame {
     let kinds = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Process | Kind::Thread));
     let kind = numbers.pick(&kinds.collect::<Vec<_>>());
     let module = (numbers.below(2) == 0).then(|| numbers.pick(modules));
@@ -163,7 +163,7 @@ fn frame(numbers: &mut Numbers, names: &[String], modules: &[Arc<Module>]) -> Fr
 
 /// Stacks as in real profiles: inlined frames share the address of the frame that they were inlined into.
 pub(super) fn plausible(seed: u64) -> Vec<(Labels, Vec<Arc<Frame>>, u64)> {
-    let mut numbers = Numbers::new(seed);
+    let mut numbers = SplitMix64::new(seed);
     let library =
         Arc::new(Module { build_id: Some([7, 9].as_slice().into()), ..Module::at("/usr/lib/libjvm.so") });
     let mut all = Vec::new();

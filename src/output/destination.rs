@@ -58,10 +58,10 @@ impl Destination {
     ///
     /// # Errors
     /// One sentence: the name and what is wrong.
-    pub fn probe(&self) -> anyhow::Result<()> {
+    pub fn check_writable(&self) -> anyhow::Result<()> {
         let probed = match &self.0 {
-            DestinationKind::File(place, _) => place.probe(),
-            DestinationKind::Stream(stream) => stream.probe(),
+            DestinationKind::File(place, _) => place.check_writable(),
+            DestinationKind::Stream(stream) => stream.check_writable(),
         };
         probed.with_context(|| format!("cannot write {self}"))
     }
@@ -234,7 +234,7 @@ mod tests {
     const PICTURE: &[u8] = b"picture";
 
     fn put(path: &Path) -> Result<(), String> {
-        let probed = Destination::find(path).and_then(|destination| destination.probe());
+        let probed = Destination::find(path).and_then(|destination| destination.check_writable());
         let written = write(path, |out| Ok(out.write_all(PICTURE)?));
         let said = |done: anyhow::Result<()>| done.map_err(|e| format!("{e:#}"));
         let (probed, written) = (said(probed), said(written));
@@ -326,7 +326,7 @@ mod tests {
         }
         assert!(!fs::symlink_metadata(inside("pipe")).unwrap().is_file());
         // No process reads the pipe, and `probe` needs no reader.
-        Destination::find(&inside("pipe")).unwrap().probe().unwrap();
+        Destination::find(&inside("pipe")).unwrap().check_writable().unwrap();
         let before = fs::symlink_metadata("/dev/null").unwrap();
         put(Path::new("/dev/null")).unwrap();
         assert_eq!(fs::symlink_metadata("/dev/null").unwrap().ino(), before.ino());

@@ -53,7 +53,7 @@ impl DirectoryEntry {
     }
 
     /// Checks that a file could be written there, so that the user sees the error before the work and not after it.
-    pub(super) fn probe(&self) -> anyhow::Result<()> {
+    pub(super) fn check_writable(&self) -> anyhow::Result<()> {
         self.is_free()?;
         let (_, temporary) = self.create()?;
         self.remove(&temporary);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         replace_synced(&path, |out| Ok(out.write_all(b"two")?)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
-        DirectoryEntry::open(CWD, &path).unwrap().probe().unwrap();
+        DirectoryEntry::open(CWD, &path).unwrap().check_writable().unwrap();
         assert_eq!(names(directory.path()), ["a.svg"]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7111, 0);
     }
@@ -260,7 +260,7 @@ mod tests {
                 said.starts_with("cannot write ") && said.contains(why) && !said.contains('\n'),
                 "{said}"
             );
-            let probed = DirectoryEntry::open(CWD, &path).and_then(|place| place.probe());
+            let probed = DirectoryEntry::open(CWD, &path).and_then(|place| place.check_writable());
             assert!(said.ends_with(&format!("{:#}", probed.unwrap_err())), "{said}");
         }
         assert_eq!(names(directory.path()), ["file", "folder.svg", "socket.svg"]);

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::format::{Format, FormatReader, FormatRequirements};
 use super::name;
-use crate::profile::fold::Fold;
+use crate::profile::fold::FoldOptions;
 use crate::profile::frames::{FrameId, FrameTable};
 use crate::profile::samples::Weight;
 use crate::profile::trie::NodeId;
@@ -67,7 +67,8 @@ impl FoldedTexts {
         FoldedTexts { list, items }
     }
 
-    /// Passes a view's lines one at a time, because they may be gigabytes. See [`Fold`] for `least` and `reverse`.
+    /// Passes a view's lines one at a time, because they may be gigabytes. See [`FoldOptions`] for `least` and
+    /// `reverse`.
     pub(super) fn lines<E>(
         &self,
         view: &ProfileView<'_>,
@@ -78,7 +79,7 @@ impl FoldedTexts {
         let mut line = String::new();
         // For each depth, the end of its text in `line`.
         let mut ends: Vec<usize> = Vec::new();
-        let fold = Fold { items: &self.items, least, reverse };
+        let fold = FoldOptions { items: &self.items, least, reverse };
         let bare = fold.walk(view, |folded| {
             ends.truncate(folded.depth);
             line.truncate(ends.last().copied().unwrap_or(0));
@@ -153,7 +154,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
             .checked_add(Weight { count, ..Weight::default() })
             .with_context(|| format!("line {number}: the counts sum to more than 63 bits"))?;
         match stack.split_once(';') {
-            Some((name::LOST, reason)) => accounts.lose(name::bare(reason).to_owned(), count),
+            Some((name::LOST, reason)) => accounts.lose(name::strip_brackets(reason).to_owned(), count),
             _ if stack == NO_FRAMES => *stacks.entry(NodeId::ROOT).or_default() += count,
             _ => {
                 let frames = parsed.stack(stack, &mut profile);
@@ -164,7 +165,7 @@ pub fn read(input: &mut (impl BufRead + ?Sized)) -> anyhow::Result<Profile> {
     }
     let event = ends.event();
     for (leaf, count) in stacks {
-        profile.add_at(leaf, labels, event, Weight { count, ..Weight::default() });
+        profile.add_interned(leaf, labels, event, Weight { count, ..Weight::default() });
     }
     accounts.kept = sum.count.saturating_sub(accounts.lost_total());
     accounts.taken = accounts.shown();

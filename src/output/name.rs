@@ -13,7 +13,7 @@ pub const LOST: &str = "[lost]";
 
 /// A symbol's name in every format; an unknown frame has its reason and file instead.
 #[must_use]
-pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
+pub fn display_name(frames: &FrameTable, symbol: &Symbol) -> String {
     let name = frames.name(symbol);
     match symbol.unknown {
         Some(why) if name.is_empty() => format!("[unknown: {}]", why.label()),
@@ -28,7 +28,7 @@ pub fn plain(frames: &FrameTable, symbol: &Symbol) -> String {
 #[must_use]
 pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
     let symbol = &frames.symbols()[row.symbol as usize];
-    let name = plain(frames, symbol);
+    let name = display_name(frames, symbol);
     match (row.bci, &row.file) {
         (Some(bci), _) => {
             let name = match name.rsplit_once('.') {
@@ -49,7 +49,8 @@ pub fn with_line(frames: &FrameTable, row: &LineRow) -> String {
 /// and no space in a process's name. Its end does not look like a count.
 #[must_use]
 pub fn folded(frames: &FrameTable, symbol: &Symbol) -> String {
-    let mut text: String = plain(frames, symbol).chars().map(|c| if c == ';' { '|' } else { c }).collect();
+    let mut text: String =
+        display_name(frames, symbol).chars().map(|c| if c == ';' { '|' } else { c }).collect();
     if symbol.kind == Kind::Process {
         text = text.replace(' ', "_");
     }
@@ -125,14 +126,14 @@ pub fn parse(text: &str, at: usize, parent: Option<Kind>) -> Frame {
 }
 
 /// Text without its brackets.
-pub(super) fn bare(text: &str) -> &str {
+pub(super) fn strip_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text)
 }
 
 /// The class in the name of an object's frame: `int[]` of `[new: int[]]`.
 #[must_use]
 pub(super) fn of_object(text: &str) -> &str {
-    bare(text).strip_prefix("new: ").unwrap_or(text)
+    strip_brackets(text).strip_prefix("new: ").unwrap_or(text)
 }
 
 /// The frame of a kind with this name, without module, address and line.
@@ -143,7 +144,7 @@ pub(super) fn frame(kind: Kind, text: impl AsRef<str> + Into<Arc<str>>) -> Frame
             let known = parse_unknown(text.as_ref());
             known.unwrap_or_else(|| Frame::unknown(UnknownReason::NoSymbol, None, 0))
         }
-        Kind::Thread => Frame::named(kind, bare(text.as_ref())),
+        Kind::Thread => Frame::named(kind, strip_brackets(text.as_ref())),
         _ => Frame::named(kind, text),
     }
 }

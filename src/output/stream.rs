@@ -58,7 +58,7 @@ impl OutputStream {
     }
 
     /// Checks the permission to write. The pipe must not be opened: its reader would read end-of-file.
-    pub(super) fn probe(&self) -> anyhow::Result<()> {
+    pub(super) fn check_writable(&self) -> anyhow::Result<()> {
         let OutputStream::Named(place, ..) = self else { return Ok(()) };
         let allowed = rustix::fs::accessat(&place.directory, &place.name, Access::WRITE_OK, AtFlags::empty());
         Ok(allowed.map_err(io::Error::from)?)

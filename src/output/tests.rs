@@ -65,7 +65,7 @@ fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
     for sample in profile.samples() {
         let mut stack: Vec<String> = profile
             .trie()
-            .up(sample.leaf)
+            .path_to_root(sample.leaf)
             .map(|node| {
                 let mut frame = profile.frames().get(profile.frame_of(node));
                 frame.bci = None;
@@ -235,7 +235,7 @@ fn names_that_differ_stay_different() {
 
 #[test]
 fn garbage_is_refused_or_read_and_never_panics() {
-    let mut numbers = arbitrary::Numbers::new(4);
+    let mut numbers = arbitrary::SplitMix64::new(4);
     let packed = bytes(&arbitrary::profile(8, false), &pprof::FORMAT);
     let mut raw = Vec::new();
     flate2::read::GzDecoder::new(packed.as_slice()).read_to_end(&mut raw).unwrap();
@@ -365,7 +365,7 @@ fn pprof_has_the_objects_of_allocations() {
     let samples = profile.samples();
     for sample in &samples {
         let weight = Weight { count: 2, value: 1 << 20, objects: Estimate::of_units(256 * 5 / 4) };
-        profile.add_at(sample.leaf, sample.labels, Event::Alloc, weight);
+        profile.add_interned(sample.leaf, sample.labels, Event::Alloc, weight);
     }
     let of = |profile: &Profile| profile.of_event(Event::Alloc).total();
     let all = of(&profile);
@@ -386,7 +386,7 @@ fn events_stay_apart() {
     let (period, samples) = (100, profile.samples());
     for sample in &samples {
         let weight = Weight { count: 2, value: 2 * period, ..Weight::default() };
-        profile.add_at(sample.leaf, sample.labels, Event::PageFaults, weight);
+        profile.add_interned(sample.leaf, sample.labels, Event::PageFaults, weight);
     }
     let kept = 2 * samples.len() as u64;
     let faults = profile.accounts_mut(Event::PageFaults);

@@ -45,7 +45,7 @@ pub struct OutsideStack {
     /// User frames, leaf first.
     pub user: Vec<UserWord>,
     /// Why the unwinder stopped.
-    pub end: StopReason,
+    pub stop_reason: StopReason,
     /// The Java lock for which the thread waits.
     pub lock: Option<Lock>,
     /// Whether a collection hides the lock now: the heap's objects are moving.
@@ -122,7 +122,7 @@ pub fn unwind(
     let (mut words, mut count, mut lock, mut hidden) = (vec![0; MAX_WORDS], 0, LockNumbers::default(), 0);
     // SAFETY: all pointers are valid during the call. `words` has room for the most words that the unwinder writes. It
     // reads `pages` within their size only, and passes `memory` to `read_memory` only.
-    let end = unsafe {
+    let stop_reason = unsafe {
         jp_walk_outside(
             &raw const outside,
             &raw const start,
@@ -136,7 +136,7 @@ pub fn unwind(
     words.truncate(count as usize);
     Some(OutsideStack {
         user: UserWord::parse(words.into_iter())?,
-        end: StopReason::ALL.get(end as usize).copied()?,
+        stop_reason: StopReason::ALL.get(stop_reason as usize).copied()?,
         lock: lock.lock().map(|lock| of_waiter(lock, own_tid)),
         lock_is_hidden: hidden != 0,
     })
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_chain_without_end_is_cut() {
         let (stack, reads) = walked(u64::MAX >> 8);
-        assert_eq!((stack.user.len(), stack.end), (1024, StopReason::Depth));
+        assert_eq!((stack.user.len(), stack.stop_reason), (1024, StopReason::Depth));
         assert!(reads < 8 * 1024);
     }
 
@@ -219,7 +219,7 @@ mod tests {
         let mut nothing = |_: u64, _: &mut [u8]| false;
         let stack = unwind(&OutsidePages::new(&[], 0), &thread(), Leaf::Fault, &mut nothing).unwrap();
         assert_eq!(stack.user, [UserWord::Leaf(0x40_1000)]);
-        assert!(matches!(stack.end, StopReason::BadRead | StopReason::NoTable), "{stack:?}");
+        assert!(matches!(stack.stop_reason, StopReason::BadRead | StopReason::NoTable), "{stack:?}");
     }
 
     #[test]

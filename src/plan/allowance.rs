@@ -11,22 +11,22 @@ pub(crate) fn cpu_time() -> Duration {
 }
 
 /// Reading all cgroups takes at most one part in this many of this thread's CPU time.
-const LOOK_PART: u32 = 100;
+const CGROUP_READ_SHARE_DIVISOR: u32 = 100;
 /// The shortest time between two readings of all cgroups.
-const LOOK_LEAST: Duration = Duration::from_millis(900);
+const MIN_CGROUP_READ_INTERVAL: Duration = Duration::from_millis(900);
 
 /// When all cgroups may be read again. The last reading began at `at`, when this thread had used `cpu` of CPU time.
-pub(crate) fn next_look(at: Instant, cpu: Duration) -> Instant {
-    at + ((cpu_time() - cpu) * LOOK_PART).max(LOOK_LEAST)
+pub(crate) fn next_cgroup_read(at: Instant, cpu: Duration) -> Instant {
+    at + ((cpu_time() - cpu) * CGROUP_READ_SHARE_DIVISOR).max(MIN_CGROUP_READ_INTERVAL)
 }
 
 /// An allowance of time that grows with the clock. Unspent time is saved up to a limit.
 #[derive(Debug)]
 pub(crate) struct TimeAllowance {
     /// One part in this many of all time may be spent.
-    part: u32,
+    share_divisor: u32,
     /// The most unspent time that is saved.
-    most: Duration,
+    max_saved: Duration,
     saved: Duration,
     /// Time that was spent in advance. It is paid off before anything is saved again.
     owed: Duration,
@@ -35,17 +35,17 @@ pub(crate) struct TimeAllowance {
 
 impl TimeAllowance {
     /// A new allowance, with all the time that can be saved.
-    pub(crate) fn new(part: u32, most: Duration, now: Instant) -> TimeAllowance {
-        TimeAllowance { part, most, saved: most, owed: Duration::ZERO, since: now }
+    pub(crate) fn new(share_divisor: u32, max_saved: Duration, now: Instant) -> TimeAllowance {
+        TimeAllowance { share_divisor, max_saved, saved: max_saved, owed: Duration::ZERO, since: now }
     }
 
     /// Time that may be spent now; zero while time is owed.
     pub(crate) fn now(&mut self, now: Instant) -> Duration {
-        let earned = now.saturating_duration_since(self.since) / self.part;
+        let earned = now.saturating_duration_since(self.since) / self.share_divisor;
         self.since = now;
         let left = earned.saturating_sub(self.owed);
         self.owed = self.owed.saturating_sub(earned);
-        self.saved = (self.saved + left).min(self.most);
+        self.saved = (self.saved + left).min(self.max_saved);
         if self.owed.is_zero() { self.saved } else { Duration::ZERO }
     }
 
@@ -60,12 +60,12 @@ impl TimeAllowance {
 mod tests {
     use super::*;
 
-    const MOST: Duration = Duration::from_secs(1);
+    const MAX_SAVED: Duration = Duration::from_secs(1);
 
     #[test]
     fn no_more_than_a_tenth_is_spent() {
         let start = Instant::now();
-        let mut allowance = TimeAllowance::new(10, MOST, start);
+        let mut allowance = TimeAllowance::new(10, MAX_SAVED, start);
         let (mut now, mut spent) = (start, Duration::ZERO);
         while now < start + Duration::from_secs(100) {
             if allowance.now(now).is_zero() {
@@ -84,11 +84,11 @@ mod tests {
     #[test]
     fn what_is_not_spent_is_kept_up_to_a_limit() {
         let start = Instant::now();
-        let mut allowance = TimeAllowance::new(10, MOST, start);
-        assert_eq!(allowance.now(start), MOST);
+        let mut allowance = TimeAllowance::new(10, MAX_SAVED, start);
+        assert_eq!(allowance.now(start), MAX_SAVED);
         allowance.spend(Duration::from_millis(900));
         assert_eq!(allowance.now(start), Duration::from_millis(100));
         assert_eq!(allowance.now(start + Duration::from_secs(1)), Duration::from_millis(200));
-        assert_eq!(allowance.now(start + Duration::from_secs(100)), MOST);
+        assert_eq!(allowance.now(start + Duration::from_secs(100)), MAX_SAVED);
     }
 }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// How long the names of a JVM may wait for the kubelet's answer about its pod.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// For this long after a poll that gave no answer, no caller waits for another poll.
-const HOPELESS: Duration = Duration::from_secs(15);
+const NO_WAIT_AFTER_FAILURE: Duration = Duration::from_secs(15);
 /// Answers that are remembered.
-const MOST: usize = 4096;
+const MAX_ANSWERS: usize = 4096;
 
 /// The pods that opt in. Clones share what they know.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ impl OptedInPods {
     /// Whether a pod opts in. For an unknown pod the call waits for a poll that begins after it. If that poll fails or
     /// does not know the pod, the answer is no.
     pub(crate) fn opts_in(&self, uid: &str) -> bool {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + ANSWER_TIMEOUT;
         let mut known = self.known();
         let next = known.begun + 1;
         if !known.pods.contains_key(uid) {
@@ -83,7 +83,7 @@ impl OptedInPods {
             known.pods.insert(uid.to_owned(), false);
         }
         let has = known.pods.get(uid).copied().unwrap_or(false);
-        if known.answered.len() >= MOST {
+        if known.answered.len() >= MAX_ANSWERS {
             let PollResults { answered, pods, .. } = &mut *known;
             answered.retain(|(uid, _)| pods.contains_key(uid));
         }
@@ -129,7 +129,7 @@ impl OptedInPods {
 impl PollResults {
     /// Whether the poll with this number may still bring an answer about a pod.
     fn must_wait(&self, uid: &str, look: u64) -> bool {
-        let hopeless = self.vain.is_some_and(|then| then.elapsed() < HOPELESS);
+        let hopeless = self.vain.is_some_and(|then| then.elapsed() < NO_WAIT_AFTER_FAILURE);
         !self.pods.contains_key(uid) && self.ended < look && !hopeless && !self.closed
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         looks.join().unwrap();
         let begun = Instant::now();
         assert!(!board.opts_in("d") && !board.opts_in("e"));
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < ANSWER_TIMEOUT);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let looks = looks(&board, vec![None]);
         let begun = Instant::now();
         assert!(!board.opts_in("a") && !board.opts_in("b"));
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < ANSWER_TIMEOUT);
         looks.join().unwrap();
         board.begin_poll();
         assert!(board.end_poll(pods(&[("a", true)])), "it was said not to");
@@ -199,7 +199,7 @@ mod tests {
         });
         let begun = Instant::now();
         board.close();
-        assert!(!asks.join().unwrap() && begun.elapsed() < PATIENCE);
+        assert!(!asks.join().unwrap() && begun.elapsed() < ANSWER_TIMEOUT);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::jvm::{Jvm, Refusal};
 
 /// Refusals that are remembered, those of JVMs that have ended included.
-const MOST: usize = 4096;
+const MAX_REFUSALS: usize = 4096;
 
 /// Refusals by pid and start time. Clones share what they know.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ impl PermanentRefusals {
             return;
         }
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.len() >= MOST {
+        if refused.len() >= MAX_REFUSALS {
             refused.clear();
         }
         refused.insert(key(jvm), why.clone());

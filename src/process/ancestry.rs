@@ -33,6 +33,15 @@ pub struct Ancestor {
     forked: MonoNs,
 }
 
+/// Identity of a program from which others descend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AncestorProgram {
+    /// The program's thread group.
+    pub tgid: u32,
+    /// When the program began.
+    pub began: MonoNs,
+}
+
 /// A program of a process: its index in the process's timeline, if the program is known.
 #[derive(Clone, Copy)]
 struct ProgramPlace {
@@ -41,10 +50,10 @@ struct ProgramPlace {
 }
 
 impl Ancestor {
-    /// Identity of the program: its thread group, and when it began. It is the same for all descendants.
+    /// Identity of the program, the same for all descendants.
     #[must_use]
-    pub fn program(&self) -> (u32, MonoNs) {
-        (self.tgid, self.began)
+    pub fn program(&self) -> AncestorProgram {
+        AncestorProgram { tgid: self.tgid, began: self.began }
     }
 }
 
@@ -112,7 +121,7 @@ impl Processes {
         };
         let alive = is_alive(own) && is_alive(theirs);
         let ask = move || pagemap(id.tgid, &pages).zip(pagemap(tgid, &pages));
-        let same: Vec<bool> = match alive.then(|| self.patience.run(id.tgid, ask)) {
+        let same: Vec<bool> = match alive.then(|| self.timed_calls.run(id.tgid, ask)) {
             Some(Ok(Some((own, theirs)))) => {
                 own.iter().zip(&theirs).map(|(own, theirs)| is_same_page(*own, *theirs, unwritten)).collect()
             }

@@ -32,16 +32,25 @@ pub enum ChannelError {
     TimedOut,
     /// The message has more descriptors than allowed.
     #[error("{0} descriptors are too many for a message")]
-    TooMany(usize),
+    TooManyDescriptors(usize),
     /// The message has more bytes than allowed.
     #[error("a message of {0} bytes is too long")]
     TooLong(usize),
     /// The message cannot be decoded.
     #[error("a message that cannot be read: {0}")]
-    Garbled(#[from] postcard::Error),
+    Undecodable(#[from] postcard::Error),
     /// Another error of the socket.
     #[error("socket: {0}")]
     Socket(Errno),
+}
+
+/// A message with the descriptors that came beside it.
+#[derive(Debug)]
+pub struct Received<T> {
+    /// The decoded message.
+    pub message: T,
+    /// Its descriptors, at most [`MAX_DESCRIPTORS`], in the sender's order.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// One end of a socket pair.
@@ -49,7 +58,8 @@ pub enum ChannelError {
 pub struct Channel<S>(pub(crate) S);
 
 impl<S: AsFd> Channel<S> {
-    /// Sends `message` with `descriptors`. `until` bounds the wait for a reader that is stuck; `None` waits for ever.
+    /// Sends `message` with `descriptors`. `deadline` bounds the wait for a reader that is stuck; `None`
+    /// waits for ever.
     ///
     /// # Errors
     /// Why the message was not sent.
@@ -57,7 +67,7 @@ impl<S: AsFd> Channel<S> {
         &self,
         message: &T,
         descriptors: &[BorrowedFd<'_>],
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> Result<(), ChannelError> {
         let body = postcard::to_stdvec(message)?;
         let length = u32::try_from(body.len()).map_err(|_| ChannelError::TooLong(body.len()))?;
@@ -65,48 +75,49 @@ impl<S: AsFd> Channel<S> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(ChannelError::TooMany(descriptors.len()));
+            return Err(ChannelError::TooManyDescriptors(descriptors.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // Header and body go in one call, because each call wakes the other side.
-        let sent = self.ready(PollFlags::OUT, until, || {
+        let sent = self.retry_when_ready(PollFlags::OUT, deadline, || {
             sendmsg(&self.0, &[IoSlice::new(&header), IoSlice::new(&body)], &mut control, flags)
         })?;
-        self.send_all(header.get(sent..).unwrap_or_default(), until)?;
-        self.send_all(&body[sent.saturating_sub(header.len())..], until)
+        self.send_all(header.get(sent..).unwrap_or_default(), deadline)?;
+        self.send_all(&body[sent.saturating_sub(header.len())..], deadline)
     }
 
-    /// Receives a message of at most `most` bytes and its descriptors.
+    /// Receives a message of at most `max_bytes` bytes and its descriptors.
     ///
     /// # Errors
     /// Why no message was received.
     pub fn receive<T: DeserializeOwned>(
         &self,
-        most: usize,
-        until: Option<Instant>,
-    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
-        let (mut header, mut descriptors) = ([0_u8; 4], Vec::new());
-        let got = self.receive_header(&mut header, &mut descriptors, until)?;
-        self.receive_all(&mut header[got..], until)?;
+        max_bytes: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Received<T>, ChannelError> {
+        let mut header = [0_u8; 4];
+        let mut descriptors = Vec::new();
+        let received = self.receive_header(&mut header, &mut descriptors, deadline)?;
+        self.receive_all(&mut header[received..], deadline)?;
         let length = u32::from_le_bytes(header) as usize;
-        if length > most {
+        if length > max_bytes {
             return Err(ChannelError::TooLong(length));
         }
         let mut body = vec![0; length];
-        self.receive_all(&mut body, until)?;
-        Ok((postcard::from_bytes(&body)?, descriptors))
+        self.receive_all(&mut body, deadline)?;
+        Ok(Received { message: postcard::from_bytes(&body)?, descriptors })
     }
 
     fn receive_header(
         &self,
         header: &mut [u8; 4],
         descriptors: &mut Vec<OwnedFd>,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> Result<usize, ChannelError> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let got = self.ready(PollFlags::IN, until, || {
+        let received = self.retry_when_ready(PollFlags::IN, deadline, || {
             recvmsg(&self.0, &mut [IoSliceMut::new(header)], &mut control, flags).map(|m| m.bytes)
         })?;
         for message in control.drain() {
@@ -114,37 +125,37 @@ impl<S: AsFd> Channel<S> {
                 descriptors.extend(rights);
             }
         }
-        if got == 0 { Err(ChannelError::Closed) } else { Ok(got) }
+        if received == 0 { Err(ChannelError::Closed) } else { Ok(received) }
     }
 
-    fn send_all(&self, mut bytes: &[u8], until: Option<Instant>) -> Result<(), ChannelError> {
+    fn send_all(&self, mut bytes: &[u8], deadline: Option<Instant>) -> Result<(), ChannelError> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while !bytes.is_empty() {
-            let sent = self.ready(PollFlags::OUT, until, || send(&self.0, bytes, flags))?;
+            let sent = self.retry_when_ready(PollFlags::OUT, deadline, || send(&self.0, bytes, flags))?;
             bytes = &bytes[sent..];
         }
         Ok(())
     }
 
-    fn receive_all(&self, bytes: &mut [u8], until: Option<Instant>) -> Result<(), ChannelError> {
+    fn receive_all(&self, bytes: &mut [u8], deadline: Option<Instant>) -> Result<(), ChannelError> {
         let mut filled = 0;
         while filled < bytes.len() {
-            let got = self.ready(PollFlags::IN, until, || {
-                recv(&self.0, &mut bytes[filled..], RecvFlags::DONTWAIT).map(|(_, got)| got)
+            let received = self.retry_when_ready(PollFlags::IN, deadline, || {
+                recv(&self.0, &mut bytes[filled..], RecvFlags::DONTWAIT).map(|(_, received)| received)
             })?;
-            if got == 0 {
+            if received == 0 {
                 return Err(ChannelError::Closed);
             }
-            filled += got;
+            filled += received;
         }
         Ok(())
     }
 
     /// Tries `transfer` until it succeeds, and waits for the socket whenever it is not ready.
-    fn ready(
+    fn retry_when_ready(
         &self,
         flags: PollFlags,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         mut transfer: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, ChannelError> {
         loop {
@@ -155,9 +166,9 @@ impl<S: AsFd> Channel<S> {
                 Err(Errno::AGAIN) => {}
                 Err(other) => return Err(ChannelError::Socket(other)),
             }
-            let timeout = match until {
+            let timeout = match deadline {
                 None => None,
-                Some(until) => match until.checked_duration_since(Instant::now()) {
+                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
                     Some(left) if left > Duration::ZERO => Timespec::try_from(left).ok(),
                     _ => return Err(ChannelError::TimedOut),
                 },
@@ -177,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    const MOST: usize = 1 << 20;
+    const MAX_BYTES: usize = 1 << 20;
 
     #[test]
     fn messages_and_descriptors_arrive() {
@@ -187,14 +198,15 @@ mod tests {
         file.write_all(b"inside").unwrap();
         ours.send(&("hello", 7_u64), &[file.as_fd()], None).unwrap();
         ours.send(&vec![1_u8; 100_000], &[], Some(Instant::now())).unwrap();
-        let ((text, number), mut descriptors): ((String, u64), _) = theirs.receive(MOST, None).unwrap();
+        let Received { message: (text, number), mut descriptors } =
+            theirs.receive::<(String, u64)>(MAX_BYTES, None).unwrap();
         assert_eq!((text.as_str(), number, descriptors.len()), ("hello", 7, 1));
         let mut copy = std::fs::File::from(descriptors.remove(0));
         copy.rewind().unwrap();
         let mut read = String::new();
         copy.read_to_string(&mut read).unwrap();
         assert_eq!(read, "inside");
-        let (bytes, descriptors): (Vec<u8>, _) = theirs.receive(MOST, None).unwrap();
+        let Received { message: bytes, descriptors } = theirs.receive::<Vec<u8>>(MAX_BYTES, None).unwrap();
         assert_eq!((bytes.len(), descriptors.len()), (100_000, 0));
     }
 
@@ -203,13 +215,13 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (mut raw, theirs) = (ours, Channel(theirs));
         let soon = Some(Instant::now() + Duration::from_millis(5));
-        assert!(matches!(theirs.receive::<u64>(MOST, soon), Err(ChannelError::TimedOut)));
+        assert!(matches!(theirs.receive::<u64>(MAX_BYTES, soon), Err(ChannelError::TimedOut)));
         raw.write_all(&u32::MAX.to_le_bytes()).unwrap();
-        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::TooLong(_))));
+        assert!(matches!(theirs.receive::<u64>(MAX_BYTES, None), Err(ChannelError::TooLong(_))));
         raw.write_all(&[3, 0, 0, 0, 0xff, 0xff, 0xff]).unwrap();
-        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::Garbled(_))));
+        assert!(matches!(theirs.receive::<u64>(MAX_BYTES, None), Err(ChannelError::Undecodable(_))));
         raw.write_all(&[9, 0]).unwrap();
         drop(raw);
-        assert!(matches!(theirs.receive::<u64>(MOST, None), Err(ChannelError::Closed)));
+        assert!(matches!(theirs.receive::<u64>(MAX_BYTES, None), Err(ChannelError::Closed)));
     }
 }

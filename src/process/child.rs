@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::channel::{Channel, ChannelError};
-use super::patience::wait;
+use super::channel::{Channel, ChannelError, Received};
+use super::timed_calls::wait;
 
 /// A child and the socket over which it answers.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl ChildProcess {
         self.process.id()
     }
 
-    /// Sends a question and returns the answer, of at most `most` bytes, with its descriptors. The answer must begin
-    /// within `limit` of the time that `counts`, see [`wait`].
+    /// Sends a question and returns the answer, of at most `max_bytes` bytes, with its descriptors. The answer must
+    /// begin within `timeout` of the time that `counts`, see [`wait`].
     ///
     /// # Errors
     /// Why there is no answer.
@@ -61,23 +61,23 @@ impl ChildProcess {
         &self,
         question: &impl Serialize,
         with: &[BorrowedFd<'_>],
-        most: usize,
-        limit: Duration,
+        max_bytes: usize,
+        timeout: Duration,
         counts: impl FnMut(Duration) -> bool,
-    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
-        let soon = || Some(Instant::now() + limit);
-        self.channel.send(question, with, soon())?;
+    ) -> Result<Received<T>, ChannelError> {
+        let deadline = || Some(Instant::now() + timeout);
+        self.channel.send(question, with, deadline())?;
         let answered = |time| is_readable(&self.channel.0, time).then_some(());
-        wait(limit, counts, answered).ok_or(ChannelError::TimedOut)?;
-        self.channel.receive(most, soon())
+        wait(timeout, counts, answered).ok_or(ChannelError::TimedOut)?;
+        self.channel.receive(max_bytes, deadline())
     }
 
-    /// Kills the child and waits for its end, no longer than `limit`. Returns the child if it hangs in the kernel.
+    /// Kills the child and waits for its end, no longer than `timeout`. Returns the child if it hangs in the kernel.
     #[must_use]
-    pub fn end(mut self, limit: Duration) -> Option<Child> {
+    pub fn end(mut self, timeout: Duration) -> Option<Child> {
         let _ = self.process.kill();
-        let until = Instant::now() + limit;
-        while Instant::now() < until {
+        let deadline = Instant::now() + timeout;
+        while Instant::now() < deadline {
             match self.process.try_wait() {
                 Ok(Some(_)) | Err(_) => return None,
                 Ok(None) => thread::sleep(Duration::from_millis(1)),
@@ -87,18 +87,18 @@ impl ChildProcess {
     }
 }
 
-/// Whether the socket is readable within `limit`: a message came, or the other side has ended.
-pub fn is_readable(socket: impl AsFd, limit: Duration) -> bool {
-    first_readable(&[socket.as_fd()], limit).is_some()
+/// Whether the socket is readable within `timeout`: a message came, or the other side has ended.
+pub fn is_readable(socket: impl AsFd, timeout: Duration) -> bool {
+    first_readable(&[socket.as_fd()], timeout).is_some()
 }
 
-/// Index of the first socket, in the given order, that is readable within `limit`.
-pub fn first_readable(sockets: &[BorrowedFd<'_>], limit: Duration) -> Option<usize> {
-    let until = Instant::now() + limit;
+/// Index of the first socket, in the given order, that is readable within `timeout`.
+pub fn first_readable(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Option<usize> {
+    let deadline = Instant::now() + timeout;
     let mut polled: Vec<PollFd<'_>> =
         sockets.iter().map(|&socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
     loop {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
             Err(Errno::INTR) => {}
             Err(_) => return None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Processes;
-use super::covered::CoveredCode;
+use super::covered_code::CoveredCode;
 use super::file::MappedFile;
 use super::mappings::{MappedObject, Vdso};
 use super::program::MAX_ANCESTORS;

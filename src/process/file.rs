@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::event::Inode;
 use super::path::bytes_path;
-use super::patience::Tenant;
 use super::root::OpenRefusal;
+use super::timed_calls::Tenant;
 use crate::backoff::Backoff;
 use crate::sample::MonoNs;
 

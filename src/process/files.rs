@@ -14,9 +14,9 @@ use super::moved_search::{MovedCode, MovedCodeSearch};
 use super::opener::{NO_ROOM, Opener, OpenersCost};
 use super::opening::{self, FileQuery};
 use super::options::ProcessOptions;
-use super::patience::Tenant;
 use super::root::{FileOwner, ProcessRoot};
 use super::served::CopyQuota;
+use super::timed_calls::Tenant;
 use crate::sample::MonoNs;
 
 /// Descriptors that other parts of the profiler may use.
@@ -30,7 +30,6 @@ const MAX_REMEMBERED: usize = 16_384;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Numbers of files.
 pub(super) struct FileCounts {
     pub(super) named: usize,
     pub(super) open: usize,
@@ -49,7 +48,9 @@ pub(super) struct FileTable {
 }
 
 impl FileTable {
-    pub(super) fn new(ProcessOptions { patience, max_open_files, binary, .. }: &ProcessOptions) -> FileTable {
+    pub(super) fn new(
+        ProcessOptions { call_timeout, max_open_files, binary, .. }: &ProcessOptions,
+    ) -> FileTable {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX).max(MIN_OPEN);
         FileTable {
@@ -60,7 +61,7 @@ impl FileTable {
             open: 0,
             copies: CopyQuota::default(),
             uses: 0,
-            opener: Opener::new(binary.clone(), *patience),
+            opener: Opener::new(binary.clone(), *call_timeout),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Facts about files that only `ioctl` gives. This file may use `unsafe`.
-#![allow(unsafe_code)]
+//! Facts about files that only `ioctl` gives.
+#![allow(unsafe_code, reason = "requests of ioctl")]
 
 use std::os::fd::BorrowedFd;
 

@@ -49,9 +49,9 @@ pub enum MappedLocation {
 /// The vsyscall page of the x86-64 kernel, which is not a mapping.
 const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 /// Pause before a program's mappings are read again for an address that is not mapped, ns. `mremap` makes no event.
-const REREAD: u64 = 1_000_000_000;
+const REREAD_AFTER_NS: u64 = 1_000_000_000;
 /// Reading mappings again takes no more than one part in this many of the time: there may be a quarter of a million.
-const REREAD_PART: u64 = 100;
+const REREAD_SHARE_DIVISOR: u64 = 100;
 /// Roots in which a path is tried.
 const MAX_ROOTS: usize = 64;
 
@@ -139,10 +139,10 @@ impl Processes {
             EarlierMappings::Failed(_) => return false,
             EarlierMappings::Unread => 0,
             // A process that holds up each reading is asked less and less often.
-            EarlierMappings::Postponed(times) => REREAD << times.min(12),
+            EarlierMappings::Postponed(times) => REREAD_AFTER_NS << times.min(12),
             EarlierMappings::Nothing | EarlierMappings::Read(_) if !alive => return false,
             EarlierMappings::Nothing | EarlierMappings::Read(_) => {
-                REREAD.max(program.read_took.saturating_mul(REREAD_PART))
+                REREAD_AFTER_NS.max(program.read_took.saturating_mul(REREAD_SHARE_DIVISOR))
             }
         };
         if now.0.saturating_sub(program.reread.0) < pause {
@@ -159,18 +159,18 @@ impl Processes {
             program.read_took = MonoNs::now().0.saturating_sub(now.0);
         }
         match read {
-            Ok(read) => self.learn(tgid, index, &read, now),
+            Ok(read) => self.add_read_mappings(tgid, index, &read, now),
             Err(Unlocated::ProcessGone) => self.inherit(tgid, index, ancestors),
             Err(why) => self.fail(tgid, index, why),
         }
     }
 
     fn read_maps(&mut self, expected: ExpectedProgram, most: usize) -> Result<ReadMaps, Unlocated> {
-        let read = self.patience.run(expected.tgid, move || reading::read_maps(expected, most));
+        let read = self.timed_calls.run(expected.tgid, move || reading::read_maps(expected, most));
         read.unwrap_or(Err(Unlocated::TooSlow))
     }
 
-    fn learn(&mut self, tgid: u32, index: usize, read: &ReadMaps, now: MonoNs) -> bool {
+    fn add_read_mappings(&mut self, tgid: u32, index: usize, read: &ReadMaps, now: MonoNs) -> bool {
         let room = self.options.max_mappings_in_all.saturating_sub(self.counts.mappings);
         let Some(program) = self.timelines.get_mut(&tgid).and_then(|line| line.get_mut(index)) else {
             return false;
@@ -179,7 +179,7 @@ impl Processes {
             return false;
         }
         let (kept, refused) = (program.maps.len(), program.refused);
-        program.learn(read, now, self.options.max_mappings.min(kept + room), &mut self.files);
+        program.add_read_mappings(read, now, self.options.max_mappings.min(kept + room), &mut self.files);
         self.counts.mappings += program.maps.len().saturating_sub(kept);
         self.counts.mappings_refused += program.refused - refused;
         self.touched.insert(tgid);

@@ -105,7 +105,7 @@ pub(super) struct Mappings {
 impl Mappings {
     /// Adds a mapping that was made at a time. Mappings that it covers end then. Returns whether it covered anything
     /// but anonymous memory.
-    pub(super) fn map(&mut self, new: Mapping) -> bool {
+    pub(super) fn insert_new(&mut self, new: Mapping) -> bool {
         if new.start >= new.end || self.has(&new) {
             return false;
         }
@@ -135,7 +135,7 @@ impl Mappings {
 
     /// Adds a mapping that was read from `/proc/PID/maps`. As far as is known, it exists since `new.from`. If another
     /// object was known to be there, the mapping counts from the time of reading.
-    pub(super) fn learn(&mut self, new: Mapping, read_at: MonoNs) {
+    pub(super) fn insert_read(&mut self, new: Mapping, read_at: MonoNs) {
         if new.start >= new.end || self.has(&new) {
             return;
         }
@@ -145,13 +145,13 @@ impl Mappings {
         if let Some(copy) =
             overlapping.iter().find(is_copy).filter(|_| matches!(new.object, MappedObject::Anonymous))
         {
-            self.learn(Mapping { end: copy.start, ..new.clone() }, read_at);
-            self.learn(Mapping { start: copy.end, ..new }, read_at);
+            self.insert_read(Mapping { end: copy.start, ..new.clone() }, read_at);
+            self.insert_read(Mapping { start: copy.end, ..new }, read_at);
             return;
         }
         let others = overlapping.iter().any(|old| !consistent(old, &new));
         let from = if others { read_at } else { new.from };
-        self.map(Mapping { from, ..new });
+        self.insert_new(Mapping { from, ..new });
     }
 
     /// Notes that anonymous memory between two addresses has the bytes of a file, as long as that memory is mapped.
@@ -163,7 +163,7 @@ impl Mappings {
         for old in self.overlapping(&copy).iter().filter(|old| matches!(old.object, MappedObject::Anonymous))
         {
             let part = copy.part(old.start.max(start), old.end.min(end));
-            self.map(Mapping { from: old.from, ..part });
+            self.insert_new(Mapping { from: old.from, ..part });
             noted = true;
         }
         noted
@@ -317,12 +317,15 @@ mod tests {
     #[test]
     fn a_later_mapping_wins_and_the_earlier_one_is_remembered() {
         let mut maps = Mappings::default();
-        assert!(!maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0x100), 10)));
+        assert!(!maps.insert_new(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0x100), 10)));
         assert!(
-            maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 20)),
+            maps.insert_new(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 20)),
             "in the place of the first"
         );
-        assert!(!maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 25)), "it was there");
+        assert!(
+            !maps.insert_new(mapping(0x2000, 0x3000, MappedObject::File(file(2), 0), 25)),
+            "it was there"
+        );
         assert_eq!(what(&maps, 0x1fff, 30), Some((1, 0x10ff)));
         assert_eq!(what(&maps, 0x2000, 30), Some((2, 0)));
         assert_eq!(what(&maps, 0x2000, 15), Some((1, 0x1100)));
@@ -339,7 +342,7 @@ mod tests {
         let mut maps = Mappings::default();
         let map = |maps: &mut Mappings, ino, from| {
             let before = maps.changed();
-            maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(ino), 0), from));
+            maps.insert_new(mapping(0x1000, 0x5000, MappedObject::File(file(ino), 0), from));
             maps.changed() > before
         };
         assert!(map(&mut maps, 1, 20));
@@ -351,18 +354,21 @@ mod tests {
     #[test]
     fn code_that_grows_is_no_change_and_what_comes_over_it_is() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0), 10));
+        maps.insert_new(mapping(0x1000, 0x5000, MappedObject::File(file(1), 0), 10));
         let changed = maps.changed();
-        maps.map(mapping(0x6000, 0x7000, MappedObject::Anonymous, 20));
-        maps.map(mapping(0x6000, 0x8000, MappedObject::Anonymous, 30));
-        maps.map(mapping(0x5800, 0x9000, MappedObject::Anonymous, 40));
+        maps.insert_new(mapping(0x6000, 0x7000, MappedObject::Anonymous, 20));
+        maps.insert_new(mapping(0x6000, 0x8000, MappedObject::Anonymous, 30));
+        maps.insert_new(mapping(0x5800, 0x9000, MappedObject::Anonymous, 40));
         assert_eq!(maps.changed(), changed);
         assert_eq!(what(&maps, 0x8fff, 50), Some((0, 0)));
-        assert!(maps.map(mapping(0x4000, 0x6000, MappedObject::Anonymous, 60)));
+        assert!(maps.insert_new(mapping(0x4000, 0x6000, MappedObject::Anonymous, 60)));
         assert_eq!(maps.changed(), MonoNs(60), "over a file");
-        assert!(!maps.map(mapping(0x6000, 0x7000, MappedObject::File(file(2), 0), 70)), "over no file");
+        assert!(
+            !maps.insert_new(mapping(0x6000, 0x7000, MappedObject::File(file(2), 0), 70)),
+            "over no file"
+        );
         assert_eq!(maps.changed(), MonoNs(70), "a file over it");
-        maps.map(mapping(0xa000, 0xb000, MappedObject::File(file(2), 0), 80));
+        maps.insert_new(mapping(0xa000, 0xb000, MappedObject::File(file(2), 0), 80));
         assert_eq!(maps.changed(), MonoNs(80), "a file where nothing was");
     }
 
@@ -370,9 +376,14 @@ mod tests {
     fn one_mapping_over_several() {
         let mut maps = Mappings::default();
         for i in 0..4 {
-            maps.map(mapping(0x1000 * (i + 1), 0x1000 * (i + 2), MappedObject::File(file(i + 1), 0), 10));
+            maps.insert_new(mapping(
+                0x1000 * (i + 1),
+                0x1000 * (i + 2),
+                MappedObject::File(file(i + 1), 0),
+                10,
+            ));
         }
-        maps.map(mapping(0x1800, 0x4800, MappedObject::File(file(9), 0), 20));
+        maps.insert_new(mapping(0x1800, 0x4800, MappedObject::File(file(9), 0), 20));
         let at_20: Vec<_> = [0x1000, 0x1800, 0x2000, 0x3000, 0x4000, 0x4800]
             .map(|pc| what(&maps, pc, 20).unwrap().0)
             .to_vec();
@@ -386,20 +397,25 @@ mod tests {
     fn code_that_grows_step_by_step_is_one_mapping() {
         let mut maps = Mappings::default();
         for i in 0..1000 {
-            maps.map(mapping(0x10_000 + i * 0x1000, 0x11_000 + i * 0x1000, MappedObject::Anonymous, i));
+            maps.insert_new(mapping(
+                0x10_000 + i * 0x1000,
+                0x11_000 + i * 0x1000,
+                MappedObject::Anonymous,
+                i,
+            ));
         }
         assert_eq!(maps.len(), 1);
         // The same again, as `mprotect` there and back does.
-        maps.map(mapping(0x10_000, 0x11_000, MappedObject::Anonymous, 2000));
+        maps.insert_new(mapping(0x10_000, 0x11_000, MappedObject::Anonymous, 2000));
         assert_eq!(maps.len(), 1);
     }
 
     #[test]
     fn growth_does_not_reach_back_over_what_was_there_before() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x2000, MappedObject::Anonymous, 1));
-        maps.map(mapping(0x2000, 0x3000, MappedObject::File(file(1), 0), 2));
-        maps.map(mapping(0x2000, 0x3000, MappedObject::Anonymous, 9));
+        maps.insert_new(mapping(0x1000, 0x2000, MappedObject::Anonymous, 1));
+        maps.insert_new(mapping(0x2000, 0x3000, MappedObject::File(file(1), 0), 2));
+        maps.insert_new(mapping(0x2000, 0x3000, MappedObject::Anonymous, 9));
         assert_eq!(what(&maps, 0x2000, 5), Some((1, 0)));
         assert_eq!(what(&maps, 0x2000, 9), Some((0, 0)));
     }
@@ -407,13 +423,13 @@ mod tests {
     #[test]
     fn maps_complete_mappings_from_events() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 50));
-        maps.learn(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 0), MonoNs(90));
-        maps.learn(mapping(0x1000, 0x2000, MappedObject::File(file(2), 0), 0), MonoNs(90));
+        maps.insert_new(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 50));
+        maps.insert_read(mapping(0x8000, 0x9000, MappedObject::File(file(1), 0x1000), 0), MonoNs(90));
+        maps.insert_read(mapping(0x1000, 0x2000, MappedObject::File(file(2), 0), 0), MonoNs(90));
         assert_eq!(what(&maps, 0x8000, 40), None, "the event says that it was mapped later");
         assert_eq!(what(&maps, 0x8000, 60), Some((1, 0x1000)));
         assert_eq!(what(&maps, 0x1000, 1), Some((2, 0)), "there since the beginning");
-        maps.learn(mapping(0x8000, 0x9000, MappedObject::File(file(3), 0), 0), MonoNs(95));
+        maps.insert_read(mapping(0x8000, 0x9000, MappedObject::File(file(3), 0), 0), MonoNs(95));
         assert_eq!(what(&maps, 0x8000, 94), Some((1, 0x1000)));
         assert_eq!(what(&maps, 0x8000, 95), Some((3, 0)));
     }
@@ -421,8 +437,8 @@ mod tests {
     #[test]
     fn a_copy_holds_since_its_memory_is_there_and_until_something_is_mapped_over_it() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
-        maps.map(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
+        maps.insert_new(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
+        maps.insert_new(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
         let changed = maps.changed();
         assert!(!maps.mark_moved(0x8000, 0x9000, &file(1), 0x8000), "there is the file");
         assert!(maps.mark_moved(0x3000, 0xa000, &file(1), 0x3000));
@@ -433,10 +449,10 @@ mod tests {
         assert_eq!(maps.anonymous(0, u64::MAX).collect::<Vec<_>>(), [0x2000..0x3000]);
         assert_eq!(maps.anonymous(0x2800, 0x2900).collect::<Vec<_>>(), [0x2800..0x2900]);
         // As `/proc` shows it.
-        maps.learn(mapping(0x2000, 0x8000, MappedObject::Anonymous, 0), MonoNs(30));
+        maps.insert_read(mapping(0x2000, 0x8000, MappedObject::Anonymous, 0), MonoNs(30));
         assert_eq!(what(&maps, 0x3fff, 40), Some((1, 0x3fff)));
         assert_eq!(what(&maps, 0x7fff, 40), Some((1, 0x7fff)));
-        assert!(maps.map(mapping(0x2000, 0x5000, MappedObject::Anonymous, 50)), "another protection");
+        assert!(maps.insert_new(mapping(0x2000, 0x5000, MappedObject::Anonymous, 50)), "another protection");
         assert_eq!((what(&maps, 0x3fff, 49), what(&maps, 0x3fff, 50)), (Some((1, 0x3fff)), Some((0, 0))));
         assert_eq!(what(&maps, 0x5000, 50), Some((1, 0x5000)));
     }
@@ -444,8 +460,8 @@ mod tests {
     #[test]
     fn what_was_covered_is_restored_by_a_copy_of_itself_only() {
         let mut maps = Mappings::default();
-        maps.map(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
-        maps.map(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
+        maps.insert_new(mapping(0x1000, 0x9000, MappedObject::File(file(1), 0x1000), 10));
+        maps.insert_new(mapping(0x2000, 0x8000, MappedObject::Anonymous, 20));
         assert_eq!(maps.unrestored_ranges(0x2000, 0x8000, MonoNs(20)), [0x2000..0x8000]);
         maps.mark_moved(0x3000, 0x5000, &file(1), 0x3000);
         maps.mark_moved(0x6000, 0x7000, &file(1), 0x9000);
@@ -462,9 +478,9 @@ mod tests {
     #[test]
     fn extreme_addresses_do_not_overflow() {
         let mut maps = Mappings::default();
-        maps.map(mapping(u64::MAX - 1, u64::MAX, MappedObject::File(file(1), u64::MAX), 1));
-        maps.map(mapping(0, u64::MAX, MappedObject::Vdso(Vdso::Native, u64::MAX), 2));
-        maps.map(mapping(5, 4, MappedObject::Anonymous, 3));
+        maps.insert_new(mapping(u64::MAX - 1, u64::MAX, MappedObject::File(file(1), u64::MAX), 1));
+        maps.insert_new(mapping(0, u64::MAX, MappedObject::Vdso(Vdso::Native, u64::MAX), 2));
+        maps.insert_new(mapping(5, 4, MappedObject::Anonymous, 3));
         assert_eq!(what(&maps, u64::MAX, 9), None);
         assert_eq!(maps.find(1, MonoNs(9)).map(|m| m.start), Some(0));
     }

@@ -230,7 +230,7 @@ impl<R: BufRead> Iterator for MapsText<R> {
 /// The result of [`parse_maps`].
 #[derive(Debug)]
 pub struct ParsedMaps {
-    /// The executable mappings.
+    /// The executable mappings, in ascending order of addresses.
     pub entries: Vec<MapsEntry>,
     /// Number of lines that could not be parsed.
     pub rejected: usize,

@@ -36,16 +36,16 @@ impl Processes {
     pub fn memory(&mut self, id: ProcessId, at: MonoNs) -> Option<ProgramMemory> {
         let index = self.select(id, at)?;
         let expected = self.program(id.tgid, index).filter(|program| program.is_alive())?.expected();
-        self.patience.run(id.tgid, move || open(expected)).ok()?
+        self.timed_calls.run(id.tgid, move || open(expected)).ok()?
     }
 }
 
 fn open(expected: ExpectedProgram) -> Option<ProgramMemory> {
     let process = ProcessDir::open(expected.tgid).ok()?;
-    let running = process.running().ok()?;
+    let running = process.live_thread().ok()?;
     let fd = openat(&running.dir, "mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     // Read after the opening, because an exec meanwhile would change it.
-    let now = process.running().ok()?.stat;
+    let now = process.live_thread().ok()?.stat;
     let Stat { start_code, end_code, start_stack, .. } = now;
     let is_it = expected.is(&now) && expected.same_program(&now) && running.stat.start_stack == start_stack;
     is_it.then_some(ProgramMemory { fd, start_code, end_code, start_stack })
@@ -107,7 +107,7 @@ impl LiveMemory {
 /// A mapping with its name, which the process may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedMapping {
-    /// Its addresses.
+    /// Addresses, the end excluded.
     pub range: Range<u64>,
     /// The path of a file, or another name that the kernel shows; empty without one.
     pub name: Vec<u8>,
@@ -143,7 +143,7 @@ impl Processes {
         look: impl FnOnce(&LiveMemory) -> T + Send + 'static,
     ) -> Option<T> {
         let expected = self.program(tgid, index).filter(|program| program.is_alive())?.expected();
-        self.patience.run(tgid, move || Some(look(&LiveMemory { tgid, program: open(expected)? }))).ok()?
+        self.timed_calls.run(tgid, move || Some(look(&LiveMemory { tgid, program: open(expected)? }))).ok()?
     }
 }
 

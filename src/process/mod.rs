@@ -10,7 +10,7 @@ pub mod child;
 pub mod code;
 pub mod comm;
 pub mod container;
-mod covered;
+mod covered_code;
 pub mod event;
 pub mod file;
 mod files;
@@ -32,7 +32,6 @@ pub mod opener;
 mod opening;
 mod options;
 pub mod path;
-pub mod patience;
 pub mod process_dir;
 pub mod procfs;
 mod program;
@@ -47,21 +46,22 @@ pub mod table;
 #[cfg(test)]
 mod table_tests;
 pub mod throttling;
+pub mod timed_calls;
 mod unlocated;
 
-pub use ancestry::Ancestor;
+pub use ancestry::{Ancestor, AncestorProgram};
 pub use code::{CodeRange, CodeSource, ProcessCode};
-pub use covered::CoveredCode;
+pub use covered_code::CoveredCode;
 pub use event::{EventKind, ProcessEvent};
 pub use file::{FileId, FileUse, MappedFile, Unopened};
 pub use locate::MappedLocation;
 pub use mappings::Vdso;
 pub use options::ProcessOptions;
-pub use patience::{CallTimedOut, TimedCalls};
 pub use reading::running_thread;
 pub use root::{FileOwner, OpenRefusal, ProcessRoot};
 pub use served_file::is_served;
 pub use table::{ProcessInfo, ProcessTableCounts, Processes, ScanScope};
+pub use timed_calls::{CallTimedOut, TimedCalls};
 pub use unlocated::Unlocated;
 
 /// The number of an I/O error; `EIO` if the error is not the kernel's.

@@ -28,11 +28,11 @@ const PAGE: u64 = 4096;
 /// Bytes that are read at once.
 const BLOCK: u64 = 256 << 10;
 /// Fewer equal bytes prove nothing. This many are searched for in a file.
-const LEAST: usize = 64;
+const MIN_MATCH: usize = 64;
 /// Parts of one answer. The others are found when they are asked for.
 const MAX_PARTS: usize = 160;
 /// How long one search may take.
-const LONGEST: Duration = Duration::from_millis(100);
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(100);
 /// Mappings of a process that are read, at most.
 const MAX_MAPPINGS: usize = 65_536;
 /// Lines of the maps before and after an address in which its file is searched for.
@@ -75,14 +75,14 @@ pub(super) struct MovedPart {
 pub(super) fn find(search: &MovedCodeSearch) -> Option<MovedCode> {
     let tgid = search.program.tgid;
     let process = ProcessDir::open(tgid).ok()?;
-    let running = process.running().ok().filter(|running| search.program.is(&running.stat))?;
+    let running = process.live_thread().ok().filter(|running| search.program.is(&running.stat))?;
     // The descriptor stays with the program that runs now, even if the process executes another one.
     let memory = openat(&running.dir, "mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let maps = Maps::open_all(running.dir.as_fd()).ok()?;
     let maps: Vec<MapsEntry> = maps.map_while(Result::ok).take(MAX_MAPPINGS).collect();
     let found = Finder::new(running.dir.as_fd(), &maps, File::from(memory)).find(search)?;
     // Read after the maps, because an exec meanwhile would change it.
-    let now = process.running().ok()?;
+    let now = process.live_thread().ok()?;
     search.program.same_program(&now.stat).then_some(found)
 }
 
@@ -148,16 +148,16 @@ struct Needle<'m> {
     mapping: &'m MapsEntry,
     /// Distance from the start of the page, bytes.
     in_page: u64,
-    bytes: [u8; LEAST],
+    bytes: [u8; MIN_MATCH],
 }
 
 impl Needle<'_> {
     fn aligned(&self) -> u64 {
-        self.address & !(LEAST as u64 - 1)
+        self.address & !(MIN_MATCH as u64 - 1)
     }
 
     fn is_in(&self, page: &[u8]) -> bool {
-        let there = usize::try_from(self.in_page).ok().and_then(|at| page.get(at..at + LEAST));
+        let there = usize::try_from(self.in_page).ok().and_then(|at| page.get(at..at + MIN_MATCH));
         there == Some(&self.bytes[..])
     }
 }
@@ -173,7 +173,7 @@ struct Finder<'m> {
 
 impl<'m> Finder<'m> {
     fn new(task: BorrowedFd<'m>, maps: &'m [MapsEntry], memory: File) -> Finder<'m> {
-        Finder { task, maps, memory, images: HashMap::new(), end: Instant::now() + LONGEST }
+        Finder { task, maps, memory, images: HashMap::new(), end: Instant::now() + SEARCH_TIMEOUT }
     }
 
     fn find(&mut self, search: &MovedCodeSearch) -> Option<MovedCode> {
@@ -270,9 +270,9 @@ impl<'m> Finder<'m> {
     /// The bytes to search for; `None` if code cannot be recognised by them.
     fn needle(&self, address: u64) -> Option<Needle<'m>> {
         let (_, mapping) = self.mapping(address)?;
-        let mut wanted = Needle { address, mapping, in_page: 0, bytes: [0; LEAST] };
+        let mut wanted = Needle { address, mapping, in_page: 0, bytes: [0; MIN_MATCH] };
         wanted.in_page = wanted.aligned() % PAGE;
-        let there = self.memory.bytes(wanted.aligned(), &mut wanted.bytes) == LEAST;
+        let there = self.memory.bytes(wanted.aligned(), &mut wanted.bytes) == MIN_MATCH;
         (there && !is_uniform(&wanted.bytes)).then_some(wanted)
     }
 
@@ -397,7 +397,7 @@ fn join(parts: &mut Vec<MovedPart>) {
 /// Whether these bytes of memory are the file's code. Padding proves nothing: it is found everywhere, and may yet
 /// become other code.
 fn proves(memory: &[u8], file: &[u8]) -> bool {
-    memory == file && memory.len() >= LEAST && !is_uniform(memory)
+    memory == file && memory.len() >= MIN_MATCH && !is_uniform(memory)
 }
 
 fn is_uniform(bytes: &[u8]) -> bool {

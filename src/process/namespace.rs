@@ -27,7 +27,7 @@ impl CgroupMembership {
     pub fn of(tgid: u32) -> Result<CgroupMembership, Errno> {
         let process = ProcessDir::open(tgid)?;
         // A process that has ended and was not waited for keeps its cgroup of v2.
-        let text = process.read("cgroup").or_else(|_| procfs::read_at(process.first(), "cgroup"))?;
+        let text = process.read("cgroup").or_else(|_| procfs::read_at(process.leader(), "cgroup"))?;
         Ok(CgroupMembership::parse(&text).absolute())
     }
 

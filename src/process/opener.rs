@@ -15,16 +15,16 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS};
+use super::channel::{Channel, ChannelError, MAX_DESCRIPTORS, Received};
 use super::child::ChildProcess;
 use super::event::Inode;
 use super::file::{ContentKey, FoundFile, Unopened};
 use super::moved_search::{self, MovedCode, MovedCodeSearch};
 use super::opening::{self, FileQuery, LiveMapping};
 use super::path::bytes_path;
-use super::patience::{HungCalls, MAX_STUCK, Tenant, sleeps};
 use super::root::{self, FileOwner, OpenRefusal, ProcessRoot};
 use super::served::{self, ServedFileCopy};
+use super::timed_calls::{HungCalls, MAX_STUCK, Tenant, sleeps};
 use super::{errno_of, procfs};
 
 /// The hidden first argument that makes an opener of this binary.
@@ -33,7 +33,7 @@ pub const ARGUMENT: &str = "__opener";
 /// Longest message, bytes: a path and some hundred numbers.
 const MAX_MESSAGE: usize = 16 << 10;
 /// How long a killed opener may take to end.
-const PARTING: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// No descriptor was left for a file that was opened.
 const NO_DESCRIPTOR: OpenRefusal = OpenRefusal::Errno(libc::EMFILE);
 pub(super) const NO_ROOM: Unopened = Unopened::Refused(NO_DESCRIPTOR);
@@ -80,7 +80,7 @@ pub struct OpenersCost {
 #[derive(Debug)]
 pub(super) struct Opener {
     binary: PathBuf,
-    limit: Duration,
+    timeout: Duration,
     running: Option<ChildProcess>,
     left: HungCalls<StuckOpener>,
 }
@@ -115,9 +115,9 @@ impl HangScope {
 }
 
 impl Opener {
-    /// An opener that is started on demand. A file may take as long as `limit`.
-    pub(super) fn new(binary: PathBuf, limit: Duration) -> Opener {
-        Opener { binary, limit, running: None, left: HungCalls::at_most(MAX_STUCK) }
+    /// An opener that is started on demand. A file may take as long as `timeout`.
+    pub(super) fn new(binary: PathBuf, timeout: Duration) -> Opener {
+        Opener { binary, timeout, running: None, left: HungCalls::at_most(MAX_STUCK) }
     }
 
     /// Opens a file as [`opening::open_wanted`] does, for the process `tgid`.
@@ -210,22 +210,22 @@ impl Opener {
         request: &Request,
         roots: &[BorrowedFd<'_>],
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
-        let (tenant, limit) = (|| Tenant::of(tgid), self.limit);
+        let tenant = || Tenant::of(tgid);
         let hangs = |left: &mut StuckOpener| matches!(left.child.try_wait(), Ok(None));
-        let turn = self.left.admit(limit, tenant, hangs, |left| left.over == within);
-        let turn = turn.ok_or(Unopened::TooSlow)?;
-        let mut answer = self.ask(request, roots, turn.limit);
+        let permit = self.left.admit(self.timeout, tenant, hangs, |left| left.over == within);
+        let permit = permit.ok_or(Unopened::TooSlow)?;
+        let mut answer = self.ask(request, roots, permit.timeout);
         if matches!(answer, Err(Unopened::NoOpener)) {
             log::warn!("processes: a helper has ended");
             self.replace(tenant, within);
-            answer = self.ask(request, roots, turn.limit);
+            answer = self.ask(request, roots, permit.timeout);
         }
         match answer {
             Err(Unopened::TooSlow) => {
                 if let Some(ChildProcess { process: mut child, .. }) = self.running.take() {
                     log::warn!("processes: a helper crashed or timed out on a file of process {tgid}");
                     let _ = child.kill();
-                    self.left.add(turn, tenant, StuckOpener { child, over: within });
+                    self.left.add_permitted(permit, tenant, StuckOpener { child, over: within });
                 }
             }
             Err(Unopened::NoOpener) => self.replace(tenant, within),
@@ -237,9 +237,9 @@ impl Opener {
     /// Ends this opener, which is of no use any more. The next request starts another one.
     fn replace(&mut self, tenant: impl FnOnce() -> Tenant, over: HangScope) {
         if let Some(helper) = self.running.take()
-            && let Some(child) = helper.end(PARTING)
+            && let Some(child) = helper.end(EXIT_TIMEOUT)
         {
-            self.left.put(tenant(), StuckOpener { child, over });
+            self.left.add(tenant(), StuckOpener { child, over });
         }
     }
 
@@ -247,7 +247,7 @@ impl Opener {
         &mut self,
         request: &Request,
         roots: &[BorrowedFd<'_>],
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<(T, Option<OwnedFd>), Unopened> {
         let helper = match &mut self.running {
             Some(running) => running,
@@ -258,8 +258,8 @@ impl Opener {
             }
         };
         let task = format!("/proc/{}", helper.pid());
-        match helper.ask(request, roots, MAX_MESSAGE, limit, |_| sleeps(&task)) {
-            Ok((answer, mut descriptors)) => Ok((answer, descriptors.pop())),
+        match helper.ask(request, roots, MAX_MESSAGE, timeout, |_| sleeps(&task)) {
+            Ok(Received { message, mut descriptors }) => Ok((message, descriptors.pop())),
             Err(ChannelError::TimedOut) => Err(Unopened::TooSlow),
             Err(_) => Err(Unopened::NoOpener),
         }
@@ -270,7 +270,7 @@ impl Drop for Opener {
     fn drop(&mut self) {
         if let Some(helper) = self.running.take() {
             // An opener that hangs ends with the file system that it waits for.
-            let _ = helper.end(PARTING);
+            let _ = helper.end(EXIT_TIMEOUT);
         }
     }
 }
@@ -279,10 +279,10 @@ impl Drop for Opener {
 /// program.
 ///
 /// # Errors
-/// Why the file was not opened within `limit`.
-pub fn open_file(binary: &Path, tgid: u32, path: &Path, limit: Duration) -> Result<OwnedFd, Unopened> {
+/// Why the file was not opened within `timeout`.
+pub fn open_file(binary: &Path, tgid: u32, path: &Path, timeout: Duration) -> Result<OwnedFd, Unopened> {
     let root = ProcessRoot::of(tgid)?;
-    Opener::new(binary.to_owned(), limit).open_below(tgid, &root, path, FileOwner::Any)
+    Opener::new(binary.to_owned(), timeout).open_below(tgid, &root, path, FileOwner::Any)
 }
 
 /// The channel to the profiler.
@@ -298,8 +298,8 @@ pub fn main() -> i32 {
         return 1;
     }
     let channel = Channel(rustix::stdio::stdin());
-    while let Ok((request, roots)) = channel.receive::<Request>(MAX_MESSAGE, None) {
-        let sent = match request {
+    while let Ok(Received { message, descriptors: roots }) = channel.receive::<Request>(MAX_MESSAGE, None) {
+        let sent = match message {
             Request::Mapped { inode, path, named_deleted, live, mapped_at } => {
                 let path = Arc::from(bytes_path(&path));
                 let roots = roots.into_iter().map(Arc::new).collect();

@@ -92,7 +92,7 @@ fn through_process(
 ) -> Result<FoundFile, Unopened> {
     let process = ProcessDir::open(tgid).map_err(OpenRefusal::from)?;
     // If the first thread has ended, this is another thread's directory.
-    let task = process.running().map_err(OpenRefusal::from)?.dir;
+    let task = process.live_thread().map_err(OpenRefusal::from)?.dir;
     let fd = match map_file(task.as_fd(), start, end) {
         // What we know as one mapping may be several for the kernel, or a part of one.
         Err(Errno::NOENT) => {

@@ -194,7 +194,7 @@ impl ProcessImage {
     }
 
     /// Adds or removes the thread of a fork or an exit. Returns whether the last thread of the process has ended.
-    pub(super) fn thread(&mut self, event: &ProcessEvent) -> bool {
+    pub(super) fn update_threads(&mut self, event: &ProcessEvent) -> bool {
         match (&event.kind, self.threads.binary_search(&event.tid)) {
             (EventKind::Fork { .. }, Err(at)) => self.threads.insert(at, event.tid),
             (EventKind::Exit, Ok(at)) => drop(self.threads.remove(at)),
@@ -209,14 +209,20 @@ impl ProcessImage {
     }
 
     /// Adds the mapping of an event. Returns whether the new mapping covers code of a file.
-    pub(super) fn map(&mut self, at: MonoNs, mapped: &MmapRecord, files: &mut FileTable) -> bool {
+    pub(super) fn add_mapping(&mut self, at: MonoNs, mapped: &MmapRecord, files: &mut FileTable) -> bool {
         let end = mapped.start.saturating_add(mapped.len);
         let object = object(mapped.offset, end, mapped.inode, &mapped.path, files);
-        Arc::make_mut(&mut self.maps).map(Mapping { start: mapped.start, end, object, from: at })
+        Arc::make_mut(&mut self.maps).insert_new(Mapping { start: mapped.start, end, object, from: at })
     }
 
     /// Adds the mappings that were read from `/proc`.
-    pub(super) fn learn(&mut self, read: &ReadMaps, read_at: MonoNs, most: usize, files: &mut FileTable) {
+    pub(super) fn add_read_mappings(
+        &mut self,
+        read: &ReadMaps,
+        read_at: MonoNs,
+        most: usize,
+        files: &mut FileTable,
+    ) {
         let maps = Arc::make_mut(&mut self.maps);
         // On a second reading, what was missing the first time has come since.
         let from = match self.before {
@@ -231,7 +237,7 @@ impl ProcessImage {
                 refused += 1;
                 continue;
             }
-            maps.learn(mapping, read_at);
+            maps.insert_read(mapping, read_at);
         }
         self.refused = self.refused.max(refused);
         self.before = EarlierMappings::Read(read_at);
@@ -241,7 +247,7 @@ impl ProcessImage {
     pub(super) fn inherit(&mut self, parent: &Mappings) {
         let maps = Arc::make_mut(&mut self.maps);
         for mapping in parent.iter().filter(|mapping| mapping.from <= self.from) {
-            maps.learn(mapping.clone(), self.from);
+            maps.insert_read(mapping.clone(), self.from);
         }
         self.before = EarlierMappings::Read(self.from);
     }

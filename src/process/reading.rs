@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::maps::{Maps, MapsEntry};
-use super::process_dir::{ProcessDir, Running, is_over};
+use super::process_dir::{LiveThread, ProcessDir, is_dead};
 use super::procfs::{self, Stat};
 use super::unlocated::Unlocated;
 
@@ -62,7 +62,7 @@ pub(super) fn read_maps(expected: ExpectedProgram, most: usize) -> Result<ReadMa
     if !expected.is(&process.stat().map_err(why)?) {
         return Err(Unlocated::ProcessGone);
     }
-    for Running { dir, .. } in process.all_running().map_err(why)? {
+    for LiveThread { dir, .. } in process.live_threads().map_err(why)? {
         let read = match Maps::open(dir.as_fd()).and_then(|maps| collect(maps, most)).map_err(why) {
             Ok(read) => read,
             Err(Unlocated::NoDescriptor) => return Err(Unlocated::NoDescriptor),
@@ -110,7 +110,7 @@ fn collect(maps: impl Iterator<Item = Result<MapsEntry, Errno>>, most: usize) ->
 /// `/proc/PID/stat` of a process that has memory, as a thread that runs shows it.
 pub(super) fn stat_with_memory(tgid: u32) -> Option<Stat> {
     let process = ProcessDir::open(tgid).ok()?;
-    let mut threads = process.all_running().ok()?.map(|thread| thread.stat);
+    let mut threads = process.live_threads().ok()?.map(|thread| thread.stat);
     threads.find(|stat| stat.start_stack != 0)
 }
 
@@ -128,7 +128,7 @@ pub fn running_thread(tgid: u32) -> Option<u32> {
     };
     let runs = |tid: &u32| {
         let stat = procfs::stat(*tid);
-        stat.is_some_and(|stat| !is_over(&stat) && !stat.exiting) && !is_killed(*tid)
+        stat.is_some_and(|stat| !is_dead(&stat) && !stat.exiting) && !is_killed(*tid)
     };
     std::iter::once(tgid).chain(thread_ids(tgid)).find(runs)
 }

@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::process_dir::{ProcessDir, Running};
+use super::process_dir::{LiveThread, ProcessDir};
 use super::procfs::{self, Status};
 use super::served_file::is_served;
 
@@ -104,7 +104,7 @@ impl ProcessRoot {
         let gone = |errno: Errno| if errno == Errno::NOENT { OpenRefusal::ProcessGone } else { errno.into() };
         let process = ProcessDir::open(tgid).map_err(gone)?;
         // A process that has exited but was not waited for has no root any more.
-        let Running { dir: task, stat } = process.running().map_err(gone)?;
+        let LiveThread { dir: task, stat } = process.live_thread().map_err(gone)?;
         let status = procfs::read_at(task.as_fd(), "status").map_err(gone)?;
         let Status { uid, gid, ns_pid, .. } =
             procfs::parse_status(&status).ok_or(OpenRefusal::ProcessGone)?;
@@ -144,14 +144,22 @@ impl ProcessRoot {
 /// The root directories in use: processes of one container share a descriptor.
 #[derive(Debug, Default)]
 pub(super) struct Roots {
-    known: HashMap<(u64, (u64, u64)), Weak<OwnedFd>>,
+    known: HashMap<RootKey, Weak<OwnedFd>>,
+}
+
+/// Identifies a root directory.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct RootKey {
+    mount_ns: u64,
+    /// As in [`ProcessRoot::identity`].
+    identity: (u64, u64),
 }
 
 impl Roots {
     /// The root of a process. Processes with the same root share its directory.
     pub(super) fn of(&mut self, tgid: u32) -> Result<ProcessRoot, OpenRefusal> {
         let mut root = ProcessRoot::of(tgid)?;
-        let key = (root.mount_ns, root.identity);
+        let key = RootKey { mount_ns: root.mount_ns, identity: root.identity };
         match self.known.get(&key).and_then(Weak::upgrade) {
             Some(dir) => root.dir = dir,
             None => drop(self.known.insert(key, Arc::downgrade(&root.dir))),

@@ -8,16 +8,16 @@ use crate::sample::MonoNs;
 
 /// Shortest pause between searches, ns. After a search that found nothing, at least the second pause follows, which
 /// doubles each time: a runtime that generates code has no code of files there.
-const SHORTEST: u64 = 100_000_000;
+const MIN_TIME_NS: u64 = 100_000_000;
 const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1 << 10);
+const MAX_PAUSE: Duration = Duration::from_secs(1 << 10);
 /// Of this many searches in a row that find nothing, the first also looks for bytes in all files.
 const BY_BYTES_EVERY: u32 = 3;
-/// Searches of one program take one part in `PART_OF_ONE` of the time, those of all programs one in `PART_OF_ALL`. Time
-/// that is left over is saved up to `MOST_SAVED`, ns.
-const PART_OF_ONE: u64 = 20;
-const PART_OF_ALL: u64 = 10;
-const MOST_SAVED: u64 = 1_000_000_000;
+/// Searches of one program take one part in `SHARE_DIVISOR_OF_ONE` of the time, those of all programs one in
+/// `SHARE_DIVISOR_OF_ALL`. Time that is left over is saved up to `MAX_SAVED_NS`, ns.
+const SHARE_DIVISOR_OF_ONE: u64 = 20;
+const SHARE_DIVISOR_OF_ALL: u64 = 10;
+const MAX_SAVED_NS: u64 = 1_000_000_000;
 
 /// When to search one program's memory for code of files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,11 +47,11 @@ impl MovedSearchSchedule {
 
     /// Records the end of a search that took `took` ns.
     pub(super) fn search_ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
-        self.pause_until = MonoNs(now.0 + SHORTEST.max(took.saturating_mul(PART_OF_ONE - 1)));
+        self.pause_until = MonoNs(now.0 + MIN_TIME_NS.max(took.saturating_mul(SHARE_DIVISOR_OF_ONE - 1)));
         if has_found {
             self.reset_backoff();
         } else {
-            self.retry_at = now.after(self.in_vain.pause(PAUSE, LONGEST_PAUSE));
+            self.retry_at = now.after(self.in_vain.pause(PAUSE, MAX_PAUSE));
         }
     }
 }
@@ -67,12 +67,12 @@ pub(super) struct SearchTime {
 
 impl SearchTime {
     pub(super) fn new(now: MonoNs) -> SearchTime {
-        SearchTime { saved: MOST_SAVED.cast_signed(), at: now }
+        SearchTime { saved: MAX_SAVED_NS.cast_signed(), at: now }
     }
 
     pub(super) fn is_left(&mut self, now: MonoNs) -> bool {
-        let since = now.0.saturating_sub(self.at.0) / PART_OF_ALL;
-        self.saved = self.saved.saturating_add_unsigned(since).min(MOST_SAVED.cast_signed());
+        let since = now.0.saturating_sub(self.at.0) / SHARE_DIVISOR_OF_ALL;
+        self.saved = self.saved.saturating_add_unsigned(since).min(MAX_SAVED_NS.cast_signed());
         self.at = now;
         self.saved > 0
     }

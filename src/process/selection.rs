@@ -195,7 +195,7 @@ impl Selection {
                 let known = names.container(dir).unwrap_or_default();
                 // Cgroups of runc, and others, have the names of their containers; cgroups within a container do not.
                 let name = match (known.name.is_empty(), id.is_empty() && known.id.is_empty()) {
-                    (true, true) => bare(&named.to_string_lossy()).to_owned(),
+                    (true, true) => without_systemd_affixes(&named.to_string_lossy()).to_owned(),
                     _ => known.name,
                 };
                 let container = Container { id, name, ..known };
@@ -289,7 +289,7 @@ fn describe(container: &Container) -> String {
 }
 
 /// A cgroup's name without what systemd puts around it: `runc-NAME.scope`, `system-NAME.slice`.
-fn bare(name: &str) -> &str {
+fn without_systemd_affixes(name: &str) -> &str {
     let inner = name.strip_suffix(".scope").and_then(|name| name.split_once('-'));
     inner.map_or(name, |(_, inner)| inner)
 }

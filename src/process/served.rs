@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
-use super::patience::Tenant;
 use super::root::{self, OpenRefusal};
+use super::timed_calls::Tenant;
 
 /// Memory for copies, bytes: of all mapped files, and of those of one tenant.
 const COPIES: u64 = 64 << 20;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::covered::CoveredCode;
+use super::covered_code::CoveredCode;
 use super::event::{EventKind, MmapRecord, ProcessEvent};
 use super::files::FileTable;
 use super::opener::OpenersCost;
@@ -87,7 +87,7 @@ pub struct Processes {
     pub(super) roots: Roots,
     /// Our own root, in which a path is tried after the roots of the process and its ancestors.
     pub(super) own_root: Option<Arc<ProcessRoot>>,
-    pub(super) patience: TimedCalls,
+    pub(super) timed_calls: TimedCalls,
     /// Time for searching anonymous memory for code of files.
     pub(super) search_time: SearchTime,
     /// When the profiler began: nothing is known of what happened before.
@@ -118,7 +118,7 @@ impl Processes {
             files: FileTable::new(&options),
             roots,
             own_root,
-            patience: TimedCalls::new(options.patience),
+            timed_calls: TimedCalls::new(options.call_timeout),
             search_time: SearchTime::new(MonoNs::now()),
             started: MonoNs::now(),
             tick: procfs::clock_tick(),
@@ -165,7 +165,7 @@ impl Processes {
         match &event.kind {
             EventKind::Fork { parent } if event.is_leader() => self.fork(event, *parent),
             EventKind::Fork { .. } | EventKind::Exit => {
-                if current.is_some_and(|program| program.is_alive() && program.thread(event)) {
+                if current.is_some_and(|program| program.is_alive() && program.update_threads(event)) {
                     self.note_end(event.at, event.tgid);
                 }
             }
@@ -248,7 +248,7 @@ impl Processes {
             programs,
             files: files.named,
             open_files: files.open,
-            stuck: self.patience.stuck() + self.files.stuck(),
+            stuck: self.timed_calls.stuck() + self.files.stuck(),
             ..self.counts
         }
     }
@@ -359,7 +359,7 @@ impl Processes {
         }
         self.counts.mappings += added;
         self.touched.insert(event.tgid);
-        if program.map(event.at, mapped, &mut self.files) {
+        if program.add_mapping(event.at, mapped, &mut self.files) {
             program.moved.reset_backoff();
             let (start, end) = (mapped.start, mapped.start.saturating_add(mapped.len));
             let (tgid, parent, at) = (event.tgid, program.parent, event.at);

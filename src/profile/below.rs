@@ -23,7 +23,8 @@ impl Profile {
             *part.accounts_mut(event) = accounts;
         }
         for sample in self.samples() {
-            let path: Vec<_> = self.trie().up(sample.leaf).map(|node| self.frame_of(node)).collect();
+            let path: Vec<_> =
+                self.trie().path_to_root(sample.leaf).map(|node| self.frame_of(node)).collect();
             let Some(outermost) = path.iter().rposition(|frame| is_caller[frames.symbol_of(*frame) as usize])
             else {
                 continue;
@@ -31,7 +32,7 @@ impl Profile {
             let stack: Vec<Arc<Frame>> =
                 path[..=outermost].iter().rev().map(|frame| Arc::new(frames.get(*frame))).collect();
             let (stack, labels) = (part.intern_stack(&stack), part.intern_labels(self.labels(sample.labels)));
-            part.add_in(sample.second, stack, labels, sample.event, sample.weight);
+            part.add_interned_in_second(sample.second, stack, labels, sample.event, sample.weight);
             let accounts = part.accounts_mut(sample.event);
             accounts.kept += sample.weight.count;
             accounts.filtered -= sample.weight.count;
@@ -66,7 +67,7 @@ mod tests {
         let mut stacks: Vec<(String, u64)> = view
             .leaves()
             .into_iter()
-            .map(|leaf| (part.trie().up(leaf.node).map(name).collect(), leaf.samples))
+            .map(|leaf| (part.trie().path_to_root(leaf.node).map(name).collect(), leaf.samples))
             .collect();
         stacks.sort();
         assert_eq!(stacks, [("b".into(), 3), ("bcb".into(), 5), ("cb".into(), 4)], "leaf first");

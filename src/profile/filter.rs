@@ -36,7 +36,7 @@ impl Glob {
 impl Profile {
     /// Keeps the samples of threads that worked for this trace. The other samples count as filtered.
     pub fn keep_trace(&mut self, trace: TraceId) {
-        self.keep(|labels| labels.span.is_some_and(|of| of.trace == trace));
+        self.retain_labels(|labels| labels.span.is_some_and(|of| of.trace == trace));
     }
 
     /// Keeps the samples that have a frame matching `include` (all samples, if `include` is empty) and no frame

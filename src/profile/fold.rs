@@ -12,7 +12,7 @@ use super::view::ProfileView;
 
 /// How to walk a profile.
 #[derive(Clone, Copy, Debug)]
-pub struct Fold<'a> {
+pub struct FoldOptions<'a> {
     /// A number for each symbol of the profile. Symbols with equal numbers share a box; siblings are visited in
     /// ascending order of the numbers.
     pub items: &'a [u32],
@@ -24,10 +24,10 @@ pub struct Fold<'a> {
 
 /// A box of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folded {
+pub struct PictureBox {
     /// 0 for the outermost box.
     pub depth: usize,
-    /// The symbols' number from [`Fold::items`].
+    /// The symbols' number from [`FoldOptions::items`].
     pub item: u32,
     /// Samples that end in this box.
     pub ends: u64,
@@ -63,7 +63,7 @@ struct WalkStep {
     next: Vec<NextNode>,
 }
 
-impl Fold<'_> {
+impl FoldOptions<'_> {
     /// Visits boxes, each before the boxes above it. Returns the samples that are in no box.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Fold<'_> {
     pub fn walk<E>(
         &self,
         view: &ProfileView<'_>,
-        mut visit: impl FnMut(Folded) -> Result<(), E>,
+        mut visit: impl FnMut(PictureBox) -> Result<(), E>,
     ) -> Result<UnshownSamples, E> {
         let (leaves, trie) = (view.leaves(), view.trie());
         let graph = if self.reverse { Direction::Up(trie) } else { Direction::down(trie, &leaves) };
@@ -83,7 +83,7 @@ impl Fold<'_> {
             let WalkStep { mut ends, next } = graph.next(&members, item);
             // The queued groups are above this box, and this box is visited first.
             ends += self.split(depth + 1, next, &mut waiting);
-            visit(Folded { depth, item: of, ends })?;
+            visit(PictureBox { depth, item: of, ends })?;
         }
         Ok(UnshownSamples { frameless, cut })
     }
@@ -197,7 +197,7 @@ impl Direction<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Fold, UnshownSamples};
+    use super::{FoldOptions, UnshownSamples};
     use crate::profile::{Frame, Kind, Labels, Profile};
     use crate::sample::Event;
 
@@ -228,7 +228,7 @@ mod tests {
             .collect();
         let mut shown = Vec::new();
         let walked: Result<UnshownSamples, ()> =
-            Fold { items: &items, least, reverse }.walk(&profile.of_event(Event::Cpu), |b| {
+            FoldOptions { items: &items, least, reverse }.walk(&profile.of_event(Event::Cpu), |b| {
                 shown.push((b.depth, names[b.item as usize].clone(), b.ends));
                 Ok(())
             });

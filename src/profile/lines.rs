@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::frames::FrameId;
 use super::samples::NodeSamples;
-use super::tables::Sums;
+use super::tables::{FunctionRows, Sums};
 use super::view::ProfileView;
 use crate::sample::Event;
 
@@ -30,14 +30,14 @@ impl ProfileView<'_> {
     /// program.
     #[must_use]
     pub fn lines(&self) -> Vec<LineRow> {
-        let (function, rows) = self.function_rows();
+        let FunctionRows { row_of_symbol, rows } = self.function_rows();
         let mut sums = Sums::default();
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
-            let mut up = self.code_up(leaf).map(|node| self.frame_of(node));
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
+            let mut up = self.code_path_from_leaf(leaf).map(|node| self.frame_of(node));
             let has_line = |id: &FrameId| self.frames().get(*id).line > 0;
             let line = if self.event() == Event::Cpu { None } else { up.find(has_line) };
             let id = line.unwrap_or_else(|| self.frame_of(leaf));
-            let Some(row) = function[self.frames().symbol_of(id) as usize] else { continue };
+            let Some(row) = row_of_symbol[self.frames().symbol_of(id) as usize] else { continue };
             let frame = self.frames().get(id);
             sums.add((rows[row].symbol, frame.file, frame.line, frame.bci), count);
         }
@@ -91,9 +91,21 @@ mod tests {
         let kernel = named(Kind::Kernel, "futex_wait");
         let wait = named(Kind::Wait, "[wait: monitor]");
         let stack = p.intern_stack(&[at(3, "A.run"), at(8, "A.f"), kernel.clone(), wait]);
-        p.add_in(0, stack, labels, Event::Wait, Weight { count: 5, value: 5, ..Weight::default() });
+        p.add_interned_in_second(
+            0,
+            stack,
+            labels,
+            Event::Wait,
+            Weight { count: 5, value: 5, ..Weight::default() },
+        );
         let unknown = p.intern_stack(&[kernel]);
-        p.add_in(0, unknown, labels, Event::Wait, Weight { count: 2, value: 2, ..Weight::default() });
+        p.add_interned_in_second(
+            0,
+            unknown,
+            labels,
+            Event::Wait,
+            Weight { count: 2, value: 2, ..Weight::default() },
+        );
         let lines: Vec<_> =
             p.of_event(Event::Wait).lines().iter().map(|row| (row.line, row.itself)).collect();
         assert_eq!(lines, [(8, 5), (0, 2)]);

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::samples::NodeSamples;
+use super::tables::FunctionRows;
 use super::view::ProfileView;
 
 /// A side of a function in its stacks.
@@ -28,18 +29,18 @@ impl ProfileView<'_> {
     /// The direct callers or callees of the function with this symbol, those with the most samples first.
     #[must_use]
     pub fn neighbours(&self, symbol: u32, side: CallSide) -> Vec<NeighbourRow> {
-        let (function, rows) = self.function_rows();
-        let Some(own) = function.get(symbol as usize).copied().flatten() else { return Vec::new() };
+        let FunctionRows { row_of_symbol, rows } = self.function_rows();
+        let Some(own) = row_of_symbol.get(symbol as usize).copied().flatten() else { return Vec::new() };
         let frames = self.frames();
         // The last row is for samples without a neighbour.
         let no_neighbour = rows.len();
         let mut samples = vec![0; no_neighbour + 1];
         // For each row, the last leaf whose stack was counted.
         let mut seen = vec![usize::MAX; no_neighbour + 1];
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let path: Vec<usize> = self
-                .code_up(leaf)
-                .filter_map(|node| function[frames.symbol_of(self.frame_of(node)) as usize])
+                .code_path_from_leaf(leaf)
+                .filter_map(|node| row_of_symbol[frames.symbol_of(self.frame_of(node)) as usize])
                 .collect();
             for at in (0..path.len()).filter(|at| path[*at] == own) {
                 let next = match side {

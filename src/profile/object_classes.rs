@@ -26,7 +26,7 @@ impl ProfileView<'_> {
     pub fn object_classes(&self) -> Vec<ObjectClassRow> {
         let mut classes: BTreeMap<u32, Weight> = BTreeMap::new();
         for sample in self.samples() {
-            let Some(leaf) = self.trie().up(sample.leaf).next() else { continue };
+            let Some(leaf) = self.trie().path_to_root(sample.leaf).next() else { continue };
             let symbol = self.frames().symbol_of(self.frame_of(leaf));
             if self.frames().symbols()[symbol as usize].kind == Kind::Object {
                 *classes.entry(symbol).or_default() += sample.weight;

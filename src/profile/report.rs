@@ -174,7 +174,7 @@ pub struct JvmReport {
     #[serde(default)]
     pub newer_than: Option<u32>,
     /// Symbol source of the JVM's code.
-    pub names: NameSource,
+    pub names: ReportedNameSource,
     /// Why the agent is not the source, where the JVM's memory was read instead.
     #[serde(default)]
     pub no_agent: Option<JvmRefusal>,
@@ -209,7 +209,7 @@ pub struct JvmReport {
 /// The symbol source of a JVM's code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NameSource {
+pub enum ReportedNameSource {
     /// The agent was loaded at the start of the JVM (`-agentpath`).
     AgentAtStart,
     /// The agent was attached to a running JVM.

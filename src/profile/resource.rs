@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// Attributes of one process that are kept.
-const MOST: usize = 64;
+const MAX_ATTRIBUTES: usize = 64;
 /// Bytes of a key, and characters of a value. Longer keys are left out; a profile shortens longer values.
-const LONGEST_KEY: usize = 128;
+const MAX_KEY: usize = 128;
 /// Keys that begin like this are left out: jbpf-prof measures these properties, or each process of a host has the same
 /// ones, or they may have secrets, as the arguments of a command have.
 const LEFT_OUT: [&str; 8] =
@@ -35,7 +35,7 @@ impl ResourceAttributes {
         let mut list: Vec<ResourceAttribute> = attributes.into_iter().filter(is_kept).collect();
         list.sort_by(|a, b| a.key.cmp(&b.key));
         list.dedup_by(|later, first| later.key == first.key);
-        list.truncate(MOST);
+        list.truncate(MAX_ATTRIBUTES);
         ResourceAttributes(list)
     }
 
@@ -69,7 +69,7 @@ impl ResourceAttributes {
 fn is_kept(ResourceAttribute { key, value }: &ResourceAttribute) -> bool {
     !key.is_empty()
         && !value.is_empty()
-        && key.len() <= LONGEST_KEY
+        && key.len() <= MAX_KEY
         && !LABELS.contains(&&**key)
         && !LEFT_OUT.iter().any(|start| key.starts_with(start))
 }
@@ -107,6 +107,6 @@ mod tests {
     fn the_number_of_attributes_is_bounded() {
         let keys: Vec<String> = (0..1000).map(|n| format!("key{n}")).collect();
         let list: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "x")).collect();
-        assert_eq!(of(&list).iter().count(), MOST);
+        assert_eq!(of(&list).iter().count(), MAX_ATTRIBUTES);
     }
 }

@@ -127,7 +127,8 @@ impl Profile {
         Profile::with_room(MAX_NODES)
     }
 
-    /// An empty profile with a limit on the nodes of its stacks, of up to 16 bytes each; see [`Profile::cut`].
+    /// An empty profile with a limit on the nodes of its stacks, of up to 16 bytes each; see
+    /// [`Profile::truncated_stacks`].
     #[must_use]
     pub fn with_room(nodes: usize) -> Profile {
         Profile {
@@ -186,10 +187,10 @@ impl Profile {
     pub fn add(&mut self, labels: &Labels, frames_root_first: &[Arc<Frame>], count: u64, weight_ns: u64) {
         let labels = self.intern_labels(labels);
         let stack = self.intern_stack(frames_root_first);
-        self.add_at(stack, labels, Event::Cpu, Weight { count, value: weight_ns, ..Weight::default() });
+        self.add_interned(stack, labels, Event::Cpu, Weight { count, value: weight_ns, ..Weight::default() });
     }
 
-    /// The number of labels, for [`Profile::add_at`].
+    /// The number of labels, for [`Profile::add_interned`].
     pub fn intern_labels(&mut self, labels: &Labels) -> LabelsId {
         if let Some(id) = self.labels.find(labels) {
             return id;
@@ -221,7 +222,7 @@ impl Profile {
         self.frames.intern(frame)
     }
 
-    /// The node of a stack, for [`Profile::add_at`]. A caller that keeps the node needs no second lookup.
+    /// The node of a stack, for [`Profile::add_interned`]. A caller that keeps the node needs no second lookup.
     pub fn intern_stack(&mut self, frames_root_first: &[Arc<Frame>]) -> NodeId {
         let frames: Vec<FrameId> = frames_root_first.iter().map(|frame| self.frames.intern(frame)).collect();
         self.stack_of(&frames)
@@ -230,7 +231,7 @@ impl Profile {
     /// The node of a stack of interned frames.
     ///
     /// When the profile is full (16 million nodes, 4 million frames) the stack is cut at the first frame that needs a
-    /// new node; see [`Profile::cut`].
+    /// new node; see [`Profile::truncated_stacks`].
     pub fn stack_of(&mut self, frames_root_first: &[FrameId]) -> NodeId {
         let same = self.last.iter().zip(frames_root_first).take_while(|((last, _), frame)| last == *frame);
         self.last.truncate(same.count());
@@ -251,13 +252,20 @@ impl Profile {
     }
 
     /// Adds to an interned stack and interned labels, in second 0.
-    pub fn add_at(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
-        self.add_in(0, stack, labels, event, weight);
+    pub fn add_interned(&mut self, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
+        self.add_interned_in_second(0, stack, labels, event, weight);
     }
 
-    /// Adds as [`Profile::add_at`], in a second since the beginning of the profile; see
+    /// Adds as [`Profile::add_interned`], in a second since the beginning of the profile; see
     /// [`ProfileView::by_second`](super::ProfileView::by_second).
-    pub fn add_in(&mut self, second: u16, stack: NodeId, labels: LabelsId, event: Event, weight: Weight) {
+    pub fn add_interned_in_second(
+        &mut self,
+        second: u16,
+        stack: NodeId,
+        labels: LabelsId,
+        event: Event,
+        weight: Weight,
+    ) {
         match self.samples.entry((stack, labels, event, second)) {
             Entry::Occupied(mut sum) => *sum.get_mut() += weight,
             Entry::Vacant(free) if weight != Weight::default() => _ = free.insert(weight),
@@ -298,7 +306,13 @@ impl Profile {
         for sample in other.samples() {
             let labels = self.intern_labels(other.labels(sample.labels));
             let second = sample.second.saturating_add(later);
-            self.add_in(second, to_node[sample.leaf.index()], labels, sample.event, sample.weight);
+            self.add_interned_in_second(
+                second,
+                to_node[sample.leaf.index()],
+                labels,
+                sample.event,
+                sample.weight,
+            );
         }
         for (event, accounts) in accounts {
             self.accounts_mut(*event).merge(accounts);
@@ -310,7 +324,7 @@ impl Profile {
 
     /// Keeps only samples whose labels are wanted; the others count as filtered. Of JVMs it keeps the pauses of those
     /// that have wanted labels.
-    pub fn keep(&mut self, wanted: impl Fn(&Labels) -> bool) {
+    pub fn retain_labels(&mut self, wanted: impl Fn(&Labels) -> bool) {
         let pids: HashSet<u32> =
             self.labels.iter().filter(|labels| wanted(labels)).map(|labels| labels.pid).collect();
         self.pauses.keep(|pid| pids.contains(&pid));
@@ -341,12 +355,12 @@ impl Profile {
         for sample in samples {
             let mut stack: Vec<Arc<Frame>> = self
                 .trie
-                .up(sample.leaf)
+                .path_to_root(sample.leaf)
                 .map(|node| Arc::new(self.frames.get(self.frame_of(node))))
                 .collect();
             stack.reverse();
             let (stack, labels) = (part.intern_stack(&stack), part.intern_labels(self.labels(sample.labels)));
-            part.add_in(sample.second, stack, labels, sample.event, sample.weight);
+            part.add_interned_in_second(sample.second, stack, labels, sample.event, sample.weight);
         }
         part
     }
@@ -393,7 +407,7 @@ impl Profile {
 
     /// How often a stack was cut because the profile was full; the report must show a number above 0.
     #[must_use]
-    pub fn cut(&self) -> u64 {
+    pub fn truncated_stacks(&self) -> u64 {
         self.cut
     }
 }
@@ -401,7 +415,7 @@ impl Profile {
 /// A node of the trie with a number of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeSamples {
-    /// The node.
+    /// The leaf of a stack, or a frame that stacks share.
     pub node: NodeId,
     /// Number of samples, not their weight.
     pub samples: u64,
@@ -448,7 +462,7 @@ mod tests {
         for (names, node) in stacks.iter().zip(nodes) {
             let mut way: Vec<String> = profile
                 .trie()
-                .up(node)
+                .path_to_root(node)
                 .map(|n| profile.frames().get(profile.frame_of(n)).name.to_string())
                 .collect();
             way.reverse();

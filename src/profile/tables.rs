@@ -27,6 +27,14 @@ pub struct FunctionRow {
     pub inlined: bool,
 }
 
+/// The functions of a profile.
+pub(super) struct FunctionRows {
+    /// By symbol: the index of its row; `None` if the symbol is not a function.
+    pub(super) row_of_symbol: Vec<Option<usize>>,
+    /// One row for each function.
+    pub(super) rows: Vec<FunctionRow>,
+}
+
 /// Samples by the code that ran: the leaf. Leaves that are not code, such as `[idle]`, are in neither number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafSides {
@@ -88,8 +96,8 @@ impl ProfileView<'_> {
     /// Functions, those with the most self samples first.
     #[must_use]
     pub fn functions(&self) -> Vec<FunctionRow> {
-        let (function, mut rows) = self.function_rows();
-        let row_of = |frame| function[self.frames().symbol_of(frame) as usize];
+        let FunctionRows { row_of_symbol, mut rows } = self.function_rows();
+        let row_of = |frame| row_of_symbol[self.frames().symbol_of(frame) as usize];
         let samples = self.row_samples(rows.len(), row_of);
         for (row, samples) in rows.iter_mut().zip(samples) {
             (row.itself, row.total, row.inlined) =
@@ -102,14 +110,16 @@ impl ProfileView<'_> {
 
     /// The nodes of a stack, leaf first, without a leaf that only says why the thread waited or what it allocated, and
     /// without its waker.
-    pub(crate) fn code_up(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        self.trie().up(leaf).skip_while(|node| self.frames().kind(self.frame_of(*node)).is_above_code())
+    pub(crate) fn code_path_from_leaf(&self, leaf: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        self.trie()
+            .path_to_root(leaf)
+            .skip_while(|node| self.frames().kind(self.frame_of(*node)).is_above_code())
     }
 
     /// The frames at a leaf that say why the thread waited, without its waker.
-    pub(crate) fn waits_up(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+    pub(crate) fn wait_frames_at_leaf(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
         let kind = |frame: &FrameId| self.frames().kind(*frame);
-        let frames = self.trie().up(leaf).map(|node| self.frame_of(node));
+        let frames = self.trie().path_to_root(leaf).map(|node| self.frame_of(node));
         frames.take_while(move |frame| kind(frame).is_wait()).filter(move |frame| kind(frame) != Kind::Waker)
     }
 
@@ -125,8 +135,8 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let is_inlined: Vec<bool> =
             frames.symbols().iter().map(|symbol| symbol.kind.facts().inlined).collect();
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
-            for (up, node) in self.code_up(leaf).enumerate() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
+            for (up, node) in self.code_path_from_leaf(leaf).enumerate() {
                 let frame = self.frame_of(node);
                 let Some(row) = row_of(frame) else { continue };
                 if seen[row] == leaf.index() {
@@ -151,7 +161,7 @@ impl ProfileView<'_> {
     pub fn leaf_sides(&self) -> LeafSides {
         let frames = self.frames();
         let mut sides = LeafSides::default();
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(leaf)) as usize];
             match symbol.kind.origin() {
                 Origin::NotCode => {}
@@ -169,7 +179,7 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let mut found = JavaFrameCounts::default();
         for sample in self.samples().iter().filter(|sample| self.labels(sample.labels).pid == pid) {
-            for node in self.trie().up(sample.leaf) {
+            for node in self.trie().path_to_root(sample.leaf) {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
                 match symbol.kind.origin() {
                     Origin::Java => found.named += sample.weight.count,
@@ -183,23 +193,23 @@ impl ProfileView<'_> {
         found
     }
 
-    /// The row of each symbol that is a function, and the rows.
-    pub(super) fn function_rows(&self) -> (Vec<Option<usize>>, Vec<FunctionRow>) {
+    /// One row for each function, without samples.
+    pub(super) fn function_rows(&self) -> FunctionRows {
         let mut ids: HashMap<(Origin, StrId, Option<UnknownReason>), usize> = HashMap::new();
         let mut rows = Vec::new();
         let symbols = self.frames().symbols().iter().enumerate();
-        let function = symbols.map(|(at, symbol)| {
+        let row_of_symbol = symbols.map(|(at, symbol)| {
             let key = (family(symbol.kind)?, symbol.name, symbol.unknown);
             Some(*ids.entry(key).or_insert_with(|| {
                 rows.push(FunctionRow { symbol: at as u32, itself: 0, total: 0, inlined: false });
                 rows.len() - 1
             }))
         });
-        (function.collect(), rows)
+        FunctionRows { row_of_symbol: row_of_symbol.collect(), rows }
     }
 
     /// Leaves with the number of their samples, without samples that have no frames.
-    pub(super) fn framed_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
+    pub(super) fn nonempty_leaves(&self) -> impl Iterator<Item = NodeSamples> + use<> {
         self.leaves().into_iter().filter(|leaf| leaf.node != NodeId::ROOT)
     }
 

@@ -18,23 +18,34 @@ impl NodeId {
 /// Stacks that share their nodes from the root on. An item is a number with a meaning that the owner gives to it.
 #[derive(Clone, Debug)]
 pub struct Trie {
-    /// (parent, item); the first entry is the root.
-    nodes: Vec<(u32, u32)>,
+    /// The first entry is the root.
+    nodes: Vec<TrieNode>,
     /// Open addressing by (parent, item). An entry of 0 is free, since the root is never a child.
     index: Vec<u32>,
-    most: usize,
+    max_nodes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TrieNode {
+    /// The parent's index.
+    parent: u32,
+    item: u32,
 }
 
 impl Trie {
-    /// An empty trie that grows to at most `most` nodes.
+    /// An empty trie that grows to at most `max_nodes` nodes.
     #[must_use]
-    pub fn new(most: usize) -> Trie {
-        Trie { nodes: vec![(0, u32::MAX)], index: vec![0; 64], most: most.clamp(1, u32::MAX as usize) }
+    pub fn new(max_nodes: usize) -> Trie {
+        Trie {
+            nodes: vec![TrieNode { parent: 0, item: u32::MAX }],
+            index: vec![0; 64],
+            max_nodes: max_nodes.clamp(1, u32::MAX as usize),
+        }
     }
 
     /// Number of nodes, including the root.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // there is always the root
+    #[allow(clippy::len_without_is_empty, reason = "there is always the root")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -47,17 +58,17 @@ impl Trie {
     /// The parent; the root is its own parent.
     #[must_use]
     pub fn parent(&self, node: NodeId) -> NodeId {
-        NodeId(self.nodes[node.index()].0)
+        NodeId(self.nodes[node.index()].parent)
     }
 
     /// The item; meaningless for the root.
     #[must_use]
     pub fn item(&self, node: NodeId) -> u32 {
-        self.nodes[node.index()].1
+        self.nodes[node.index()].item
     }
 
     /// The path from a node to the outermost frame, the node first.
-    pub fn up(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+    pub fn path_to_root(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let mut at = node;
         std::iter::from_fn(move || {
             let here = at;
@@ -71,7 +82,8 @@ impl Trie {
         // A stack's nodes mostly have consecutive numbers. This check then saves a read of the index, which misses the
         // CPU's caches.
         let next = parent.0 + 1;
-        if self.nodes.get(next as usize) == Some(&(parent.0, item)) {
+        let wanted = TrieNode { parent: parent.0, item };
+        if self.nodes.get(next as usize) == Some(&wanted) {
             return Some(NodeId(next));
         }
         let mask = self.index.len() - 1;
@@ -79,15 +91,15 @@ impl Trie {
         loop {
             match self.index[place] {
                 0 => break,
-                node if self.nodes[node as usize] == (parent.0, item) => return Some(NodeId(node)),
+                node if self.nodes[node as usize] == wanted => return Some(NodeId(node)),
                 _ => place = (place + 1) & mask,
             }
         }
-        if self.nodes.len() >= self.most {
+        if self.nodes.len() >= self.max_nodes {
             return None;
         }
         let node = self.nodes.len() as u32;
-        self.nodes.push((parent.0, item));
+        self.nodes.push(wanted);
         self.index[place] = node;
         if self.nodes.len() * 4 > self.index.len() * 3 {
             self.grow();
@@ -99,7 +111,7 @@ impl Trie {
         let size = self.index.len() * 2;
         self.index = Vec::new();
         self.index = vec![0; size];
-        for (node, &(parent, item)) in self.nodes.iter().enumerate().skip(1) {
+        for (node, &TrieNode { parent, item }) in self.nodes.iter().enumerate().skip(1) {
             let mut place = Self::hash(parent, item) & (size - 1);
             while self.index[place] != 0 {
                 place = (place + 1) & (size - 1);
@@ -128,7 +140,7 @@ mod tests {
         assert_eq!(a, again);
         assert_ne!(a, b);
         assert_eq!(t.len(), 5);
-        assert_eq!(t.up(b).map(|n| t.item(n)).collect::<Vec<_>>(), [4, 2, 1]);
+        assert_eq!(t.path_to_root(b).map(|n| t.item(n)).collect::<Vec<_>>(), [4, 2, 1]);
     }
 
     #[test]

@@ -53,9 +53,9 @@ impl ProfileView<'_> {
         let frames = self.frames();
         let mut found = UnknownFrames::default();
         let (mut by_frame, mut by_leaf) = (Sums::default(), Sums::default());
-        for NodeSamples { node: leaf, samples: count } in self.framed_leaves() {
+        for NodeSamples { node: leaf, samples: count } in self.nonempty_leaves() {
             let mut cut = false;
-            for (up, node) in self.code_up(leaf).enumerate() {
+            for (up, node) in self.code_path_from_leaf(leaf).enumerate() {
                 let symbol = &frames.symbols()[frames.symbol_of(self.frame_of(node)) as usize];
                 let user = !matches!(symbol.kind.origin(), Origin::NotCode | Origin::Kernel)
                     && !symbol.unknown.is_some_and(UnknownReason::is_of_kernel);

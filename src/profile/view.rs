@@ -213,7 +213,7 @@ impl<'p> ProfileView<'p> {
         let mut seen = vec![false; trie.len()];
         let mut nodes = Vec::new();
         for Sample { leaf, .. } in &self.samples {
-            for node in trie.up(*leaf) {
+            for node in trie.path_to_root(*leaf) {
                 if std::mem::replace(&mut seen[node.index()], true) {
                     break;
                 }
@@ -330,7 +330,7 @@ mod tests {
         let outside = view.of_container(None);
         assert_eq!(pauses_of_views(&[outside.clone(), outside]), [1, 2, 3].map(mark).into_iter().collect());
         assert!(view.without_labels().pauses().is_empty());
-        profile.keep(|labels| &*labels.process == "a");
+        profile.retain_labels(|labels| &*labels.process == "a");
         assert_eq!(pids(&profile.of_event(Event::Cpu)), [1, 3]);
     }
 

@@ -32,7 +32,7 @@ impl Estimate {
         self.0 / Estimate::UNIT + u64::from(self.0 % Estimate::UNIT >= Estimate::UNIT / 2)
     }
 
-    /// The number.
+    /// As a number, with a fraction of 1/256.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / Estimate::UNIT as f64

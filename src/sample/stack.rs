@@ -56,7 +56,7 @@ pub struct Count {
 /// A distinct stack of a window, and how many samples have it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CountedStack {
-    /// The stack.
+    /// As it came from the ring buffer, not symbolized.
     pub stack: Stack,
     /// Its count in the window.
     pub count: Count,
@@ -74,7 +74,7 @@ pub struct Stack {
     /// How the task left user mode.
     pub leaf: Leaf,
     /// Why the unwinder stopped.
-    pub end: StopReason,
+    pub stop_reason: StopReason,
     /// Kernel addresses: the first is a leaf, the others are return addresses.
     pub kernel: Vec<u64>,
     /// User frames, leaf first.

@@ -7,7 +7,7 @@ pub enum Unit {
     Nanoseconds,
     /// A number of events.
     Count,
-    /// Bytes of memory.
+    /// Bytes.
     Bytes,
 }
 

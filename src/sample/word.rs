@@ -10,7 +10,7 @@ pub(crate) const TAG_LEAF: u64 = 1;
 pub(crate) const TAG_INTERPRETED: u64 = 3;
 pub(crate) const TAG_FOLLOWED: u64 = 4;
 
-/// One frame of the user stack.
+/// One frame of the user stack. The unwinder sends one word, and two for an interpreted frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UserWord {
     /// An instruction that was about to run.
@@ -54,7 +54,7 @@ impl UserWord {
 
     /// The address to symbolize: within the instruction that was running or calling. `None` for an interpreted method.
     #[must_use]
-    pub fn probe(self) -> Option<u64> {
+    pub fn lookup_pc(self) -> Option<u64> {
         match self {
             UserWord::Leaf(pc) => Some(pc),
             UserWord::Return(pc) | UserWord::Followed(pc) => Some(pc.saturating_sub(1)),

@@ -21,9 +21,9 @@ use super::response::HttpResponse;
 /// Maximum concurrent connections; others wait.
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a connection: the longest profile, and a slow reader. The page opens its live feed again.
-const CONNECTION_LASTS: Duration = Duration::from_secs(900);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(900);
 /// Bytes that the kernel keeps for a client that does not read. Linux doubles the number.
 const SEND_BUFFER: usize = 128 << 10;
 
@@ -90,12 +90,12 @@ async fn serve_connection(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(16 << 10)
         .serve_connection(TokioIo::new(stream), answer);
     // Errors and timeouts concern only the client.
     tokio::select! {
-        _ = tokio::time::timeout(CONNECTION_LASTS, connection) => {}
+        _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => {}
         () = closes.0.notified() => {}
     }
     drop(permit);

@@ -26,8 +26,8 @@ use crate::sample::Event;
 /// Seconds that may wait for the thread; further ones are merged.
 const WAITING: usize = 4;
 /// How long pages have to take the last event when the program ends.
-const LAST_EVENT: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The settings of the server.
 #[derive(Clone, Debug)]
@@ -120,10 +120,10 @@ impl RunServer {
 
     /// Waits until the pages that are open have the whole run, at most two seconds.
     pub fn drain(&self) {
-        let until = Instant::now() + LAST_EVENT;
+        let until = Instant::now() + LAST_EVENT_TIMEOUT;
         let is_read = || self.site.so_far().end.is_some() && self.site.feed.stats().clients == 0;
         while !is_read() && Instant::now() < until {
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

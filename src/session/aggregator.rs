@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::batch::WindowBatch;
 use super::idle::IdleDetector;
-use super::name_queue::{NameQueue, QueuedStack};
+use super::name_queue::{NameQueue, PartitionedStacks, QueuedStack};
 use super::new_samples::NewSamples;
 use super::object_frame;
 use super::part::{FinishedPart, PartEnding, RunPart};
@@ -67,9 +67,15 @@ fn root_first(stack: &Stack) -> impl Iterator<Item = u64> + '_ {
 struct ShownOwner {
     owner: StackOwner,
     waits: bool,
+    interned: InternedOwner,
+}
+
+/// The interned labels of an owner's stacks.
+#[derive(Clone, Copy)]
+struct InternedOwner {
     labels: LabelsId,
     /// The thread's name may be truncated.
-    cut: bool,
+    name_may_be_cut: bool,
 }
 
 /// The names of a stack's process and thread.
@@ -79,7 +85,7 @@ struct OwnerNames {
     /// The stack has a frame for its thread.
     per_thread: bool,
     /// The thread's name may be truncated.
-    cut: bool,
+    may_be_cut: bool,
 }
 
 impl OwnerNames {
@@ -198,7 +204,7 @@ impl Aggregator {
     }
 
     /// Adds a window after all stages have seen its stacks.
-    pub(super) fn window(&mut self, world: &mut World, batch: WindowBatch) {
+    pub(super) fn on_window(&mut self, world: &mut World, batch: WindowBatch) {
         let WindowBatch { window: counted, events, end, totals, program: _ } = batch;
         let number = world.window;
         let (began, stacks) = (Instant::now(), counted.stacks.len());
@@ -210,17 +216,18 @@ impl Aggregator {
             self.part(number).note_end(number, before, end);
         }
         world.symbolizer.follow_kernel();
-        let (late, now) = self.name_queue.partition_by_readiness(number, counted.stacks, &world.readiness);
-        self.resolve(world, now);
+        let PartitionedStacks { waiting, ready } =
+            self.name_queue.partition_by_readiness(number, counted.stacks, &world.readiness);
+        self.resolve(world, ready);
         let over = self.parts.front().and_then(|part| part.end.as_ref()).map(|end| end.window);
         let due = self.name_queue.take_due(number, over, &world.readiness);
         self.resolve_each(world, due);
-        world.symbolizer.prefetch_interpreted(late.iter().map(|one| &one.stack));
+        world.symbolizer.prefetch_interpreted(waiting.iter().map(|one| &one.stack));
         if let Some((totals, part)) = totals.zip(self.parts.back_mut()) {
             part.end = Some(PartEnding { window: number, totals });
             self.parts.push_back(RunPart::new(self.view.first));
         }
-        self.name_queue.add(late);
+        self.name_queue.add(waiting);
         self.wakers.forget_old(number);
         let oldest = self.name_queue.oldest().unwrap_or(end);
         world.processes.retire(oldest.min(self.ends[0]));
@@ -337,13 +344,11 @@ impl Aggregator {
             }
         }
         self.part(window).note(stack, count, &last.frames);
-        let (labels, cut) = match &last.shown {
-            Some(shown) if shown.owner == StackOwner::of(stack) && shown.waits == waits => {
-                (shown.labels, shown.cut)
-            }
+        let InternedOwner { labels, name_may_be_cut } = match &last.shown {
+            Some(shown) if shown.owner == StackOwner::of(stack) && shown.waits == waits => shown.interned,
             _ => self.intern_owner(world, stack, waits, last, window),
         };
-        self.cut_names += if cut { count.samples } else { 0 };
+        self.cut_names += if name_may_be_cut { count.samples } else { 0 };
         let second = if self.view.seconds { self.part(window).second_of(window) } else { 0 };
         let above = self.wakers.frames_above(stack);
         let part = self.part(window);
@@ -377,7 +382,7 @@ impl Aggregator {
         let weight = Weight { count: count.samples, value: count.weight, objects };
         let seconds = if event == Event::Wait { long_waits::seconds(count, second) } else { second..=second };
         for (second, weight) in long_waits::parts(weight, seconds) {
-            self.part(window).profile.add_in(second, node, labels, event, weight);
+            self.part(window).profile.add_interned_in_second(second, node, labels, event, weight);
             if let Some(fresh) = &mut self.fresh {
                 fresh.note(Sample { leaf: node, labels, event, second, weight });
             }
@@ -392,12 +397,12 @@ impl Aggregator {
         waits: bool,
         last: &mut LastStack,
         window: u64,
-    ) -> (LabelsId, bool) {
+    ) -> InternedOwner {
         let id = stack.key.process;
         let span = self.part(window).admit_span(stack);
         let names = self.owner_names(world, stack, waits);
         let root = names.roots(stack.key.tid);
-        let OwnerNames { process, thread, cut, .. } = names;
+        let OwnerNames { process, thread, may_be_cut, .. } = names;
         let labels = Labels {
             pid: id.tgid,
             process,
@@ -412,8 +417,9 @@ impl Aggregator {
         let profile = &mut self.part(window).profile;
         let roots = root.into_iter().map(|frame| profile.intern_frame(&Arc::new(frame))).collect();
         let labels = profile.intern_labels(&labels);
-        last.replace_owner(roots, ShownOwner { owner: StackOwner::of(stack), waits, labels, cut });
-        (labels, cut)
+        let interned = InternedOwner { labels, name_may_be_cut: may_be_cut };
+        last.replace_owner(roots, ShownOwner { owner: StackOwner::of(stack), waits, interned });
+        interned
     }
 
     /// The names of a stack's process and thread. `waits`: the CPU was idle.
@@ -426,11 +432,11 @@ impl Aggregator {
         };
         let per_thread = self.view.per_thread && !id.is_idle();
         let whole_name = world.thread_names.of(stack).filter(|_| per_thread).cloned();
-        let cut = per_thread && whole_name.is_none() && stack.comm.len() >= MAX_KERNEL;
+        let may_be_cut = per_thread && whole_name.is_none() && stack.comm.len() >= MAX_KERNEL;
         let thread = whole_name.unwrap_or_else(|| {
             let thread = comm::text(&stack.comm);
             if self.view.raw_threads { thread } else { fold_numbers(&thread) }.into()
         });
-        OwnerNames { process: process.into(), thread, per_thread, cut }
+        OwnerNames { process: process.into(), thread, per_thread, may_be_cut }
     }
 }

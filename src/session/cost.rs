@@ -43,8 +43,15 @@ fn times(program: Option<RunStats>, symbols: &Stats, openers: OpenersCost) -> Co
 /// Measures the cost of the steady state, while nothing begins or ends.
 pub(super) struct SteadyMeter {
     begun: Instant,
-    first: Option<(Instant, f64)>,
-    last: Option<(Instant, f64)>,
+    first: Option<SpentCpu>,
+    last: Option<SpentCpu>,
+}
+
+/// The own CPU time at one time.
+#[derive(Clone, Copy)]
+struct SpentCpu {
+    at: Instant,
+    cpu_s: f64,
 }
 
 impl SteadyMeter {
@@ -63,7 +70,8 @@ impl SteadyMeter {
         let begins = self.first.is_none() && !busy && self.begun.elapsed() >= WARM_UP;
         if begins || (last && self.first.is_some()) {
             let ChildStats { symbols, openers } = children();
-            let spent = Some((Instant::now(), times(program, &symbols, openers).cpu_s()));
+            let at = Instant::now();
+            let spent = Some(SpentCpu { at, cpu_s: times(program, &symbols, openers).cpu_s() });
             self.last = spent;
             self.first = self.first.or(spent);
         }
@@ -71,10 +79,10 @@ impl SteadyMeter {
 
     /// The cost in the steady state, if it lasted at least a second.
     pub(super) fn steady(&self) -> Option<Steady> {
-        let ((from, before), (to, after)) = self.first.zip(self.last)?;
-        let seconds = to.saturating_duration_since(from).as_secs_f64();
-        let after_s = from.saturating_duration_since(self.begun).as_secs_f64();
-        (seconds >= 1.0).then_some(Steady { seconds, cpu_s: after - before, after_s })
+        let (first, last) = self.first.zip(self.last)?;
+        let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
+        let after_s = first.at.saturating_duration_since(self.begun).as_secs_f64();
+        (seconds >= 1.0).then_some(Steady { seconds, cpu_s: last.cpu_s - first.cpu_s, after_s })
     }
 }
 

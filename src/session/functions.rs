@@ -21,7 +21,7 @@ use crate::symbolize::{NoProbeSite, ProbeSite, ProbedFile};
 use crate::targets::groups::Groups;
 
 /// How long opening one file may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Root directories in which a file is looked for: the containers of a node.
 const MAX_ROOTS: usize = 256;
 
@@ -76,7 +76,7 @@ fn files(binary: &Path, tgids: &[u32], path: &str) -> Result<Vec<OwnedFd>, Strin
     let mut known = BTreeSet::new();
     let mut refused = "no target has a running process".to_owned();
     for tgid in tgids {
-        match opener::open_file(binary, *tgid, Path::new(path), PATIENCE) {
+        match opener::open_file(binary, *tgid, Path::new(path), OPEN_TIMEOUT) {
             Ok(file) if is_another(&file, &mut known) => files.push(file),
             Ok(_) => {}
             Err(Unopened::Refused(OpenRefusal::Missing)) => {

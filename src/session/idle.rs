@@ -61,11 +61,11 @@ impl IdleDetector {
     /// Whether the CPU was idle. If idle stacks are hidden and this one is frequent, sends its address to the BPF
     /// program, which from then on only counts ticks there. On a mostly idle machine these stacks would cost more than
     /// all others.
-    pub(super) fn is_idle(&mut self, stack: &Stack, frames: &[Arc<Frame>], ticks: u64) -> bool {
+    pub(super) fn is_idle(&mut self, stack: &Stack, frames: &[Arc<Frame>], samples: u64) -> bool {
         if !stack.key.process.is_idle() || frames.last().is_some_and(|leaf| !is_idle_function(&leaf.name)) {
             return false;
         }
-        if let Some(ip) = new_idle_address(self.shown, &stack.kernel, ticks)
+        if let Some(ip) = new_idle_address(self.shown, &stack.kernel, samples)
             && let Err(error) = self.idle_addresses.add(ip)
         {
             log::debug!("idle: {error:#}");
@@ -75,8 +75,8 @@ impl IdleDetector {
 }
 
 /// The address of an idle stack's leaf, if such stacks are hidden and this one is frequent.
-fn new_idle_address(shown: bool, kernel: &[u64], ticks: u64) -> Option<u64> {
-    if shown || ticks < OFTEN { None } else { kernel.first().copied() }
+fn new_idle_address(shown: bool, kernel: &[u64], samples: u64) -> Option<u64> {
+    if shown || samples < OFTEN { None } else { kernel.first().copied() }
 }
 
 /// Whether a stack of process 0 with this leaf is idle.

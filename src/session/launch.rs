@@ -102,7 +102,7 @@ pub fn child_main(mut args: impl Iterator<Item = OsString>) -> i32 {
 }
 
 /// Waits for the byte; returns the socket, which the next exec closes.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "takes a descriptor by its number")]
 fn wait_at(fd: i32) -> Option<OwnedFd> {
     // SAFETY: our parent passed this descriptor for this purpose only; nothing else in this process owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };

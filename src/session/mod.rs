@@ -45,7 +45,7 @@ pub use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefu
 pub use crate::process::container::Node;
 pub use outcome::{Outcome, ResourceUse};
 pub use part_assembler::target as target_text;
-pub use stop::at_signals;
+pub use stop::install_signal_handlers;
 pub use tally::loss_reasons;
 
 use aggregator::{Aggregator, StackDisplay};
@@ -121,32 +121,8 @@ fn sample(
     };
     // After the launch, so that the command inherits the original limit.
     host::descriptors::allow_most();
-    let began = Instant::now();
-    let mut groups = Groups::new(settings)?;
-    let functions = functions::find(settings, &groups)?;
-    let options = CaptureOptions { functions, ..options(settings, &groups, launched.as_ref()) };
-    let mut sampler = Sampler::prepare(options, control)?;
-    let ready = sampler.ready.take().context("the sampler has no maps")?;
-    groups.begin(ready.cgroups, &ready.members)?;
-    for EventPeriod { event, period } in &settings.events {
-        log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
-    }
-    log::info!("capture: ready in {:.0?}", began.elapsed());
-    let idle = IdleDetector::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
-    let mut world = World::start(settings, groups, launched.as_ref().map(Launched::pid))?;
-    world.new_pauses = fresh.is_some().then(Vec::new);
-    let Settings { per_thread, raw_threads, seconds, .. } = *settings;
-    let aggregator =
-        Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });
-    let aggregator = if fresh.is_some() { aggregator.with_fresh_samples() } else { aggregator };
-    let maps = LoaderMaps {
-        unwind: ready.unwind,
-        contexts: ready.contexts,
-        allocations: ready.allocations,
-        launched: launched.as_ref().map(Launched::pid),
-    };
-    let mut stages = Stages::prepare(settings, control, world, maps, aggregator);
-
+    let PreparedSession { mut sampler, mut stages } =
+        prepare(settings, control, launched.as_ref(), fresh.is_some())?;
     let messages = sampler.messages.take().context("the sampler has no messages")?;
     let descendants = match &settings.target {
         Target::Pids(tgids) if settings.children => stages.world().processes.descendants(tgids),
@@ -167,9 +143,9 @@ fn sample(
         sampler.eager.store(true, Ordering::Relaxed);
         let busy = launched.is_some() || stages.have_work();
         match messages.recv_timeout(if busy { POLL_INTERVAL } else { sampler::WINDOW }) {
-            Ok(SamplerMessage::Events(events)) => stages.events(&events),
+            Ok(SamplerMessage::Events(events)) => stages.on_events(&events),
             Ok(SamplerMessage::Window(batch)) => {
-                stages.window(*batch, control);
+                stages.on_window(*batch, control);
                 if let Some(fresh) = &mut fresh {
                     fresh(stages.take_fresh());
                 }
@@ -187,6 +163,47 @@ fn sample(
     launched.as_ref().map_or(Ok(()), Launched::was_run)?;
     stages.hand_over(&mut hand);
     sampled
+}
+
+/// A session before its first sample.
+struct PreparedSession<'s> {
+    sampler: Sampler,
+    stages: Stages<'s>,
+}
+
+/// Loads the BPF program and prepares the stages. `is_watched`: each second is shown as soon as it has its names.
+fn prepare<'s>(
+    settings: &'s Settings,
+    control: &Control,
+    launched: Option<&Launched>,
+    is_watched: bool,
+) -> anyhow::Result<PreparedSession<'s>> {
+    let began = Instant::now();
+    let mut groups = Groups::new(settings)?;
+    let functions = functions::find(settings, &groups)?;
+    let options = CaptureOptions { functions, ..options(settings, &groups, launched) };
+    let mut sampler = Sampler::prepare(options, control)?;
+    let ready = sampler.ready.take().context("the sampler has no maps")?;
+    groups.begin(ready.cgroups, &ready.members)?;
+    for EventPeriod { event, period } in &settings.events {
+        log::info!("capture: ready for {}, a sample each {period} {}", event.name(), event.unit().name());
+    }
+    log::info!("capture: ready in {:.0?}", began.elapsed());
+    let idle = IdleDetector::new(ready.idle_addresses, settings.idle, IdleRules::new(&settings.idle_frames));
+    let mut world = World::start(settings, groups, launched.map(Launched::pid))?;
+    world.new_pauses = is_watched.then(Vec::new);
+    let Settings { per_thread, raw_threads, seconds, .. } = *settings;
+    let aggregator =
+        Aggregator::new(idle, StackDisplay { per_thread, raw_threads, seconds, first: settings.first() });
+    let aggregator = if is_watched { aggregator.with_fresh_samples() } else { aggregator };
+    let maps = LoaderMaps {
+        unwind: ready.unwind,
+        contexts: ready.contexts,
+        allocations: ready.allocations,
+        launched: launched.map(Launched::pid),
+    };
+    let stages = Stages::prepare(settings, control, world, maps, aggregator);
+    Ok(PreparedSession { sampler, stages })
 }
 
 fn options(settings: &Settings, groups: &Groups, launched: Option<&Launched>) -> CaptureOptions {

@@ -10,7 +10,7 @@ use crate::world::Readiness;
 /// Stacks from which a batch is full.
 const TOGETHER: usize = 2 * CHUNK;
 /// Windows after which a batch need not be full.
-const MOST_WINDOWS: u64 = 5;
+const MAX_WINDOWS: u64 = 5;
 
 /// A stack in the queue, and the window that counted it.
 pub(super) struct QueuedStack {
@@ -35,19 +35,27 @@ pub(super) struct NameQueue {
     is_watched: bool,
 }
 
+/// The stacks of a window.
+pub(super) struct PartitionedStacks {
+    /// Their names come late.
+    pub(super) waiting: Vec<QueuedStack>,
+    /// They can be symbolized now.
+    pub(super) ready: Vec<QueuedStack>,
+}
+
 impl NameQueue {
     /// A queue for a run that somebody watches: each second is shown as soon as it has its names.
     pub(super) fn watched() -> NameQueue {
         NameQueue { is_watched: true, ..NameQueue::default() }
     }
 
-    /// Makes two lists of a window's stacks: those that must wait for names, and the others.
+    /// Divides a window's stacks into those that must wait for names, and the others.
     pub(super) fn partition_by_readiness(
         &self,
         window: u64,
         stacks: Vec<CountedStack>,
         readiness: &Readiness,
-    ) -> (Vec<QueuedStack>, Vec<QueuedStack>) {
+    ) -> PartitionedStacks {
         let wakers = self.stacks.iter().map(|one| &one.stack).chain(stacks.iter().map(|one| &one.stack));
         let wakers = wakers.filter(|stack| stack.is_waker() && readiness.is_late(stack.key.process.tgid));
         let late: HashMap<WakerId, u32> =
@@ -56,7 +64,8 @@ impl NameQueue {
             let waker = stack.waker.and_then(|waker| late.get(&waker)).copied();
             QueuedStack { window, stack, count, waker }
         });
-        all.partition(|one| one.tgids().any(|tgid| readiness.is_late(tgid)))
+        let (waiting, ready) = all.partition(|one| one.tgids().any(|tgid| readiness.is_late(tgid)));
+        PartitionedStacks { waiting, ready }
     }
 
     pub(super) fn add(&mut self, counted: Vec<QueuedStack>) {
@@ -74,7 +83,7 @@ impl NameQueue {
         // A JVM reports compiled code up to a window late.
         let is_ripe =
             |one: &QueuedStack| one.window < window && !one.tgids().any(|tgid| readiness.is_undecided(tgid));
-        let is_old = |one: &QueuedStack| window - one.window >= MOST_WINDOWS;
+        let is_old = |one: &QueuedStack| window - one.window >= MAX_WINDOWS;
         let (ripe, unripe): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.stacks).into_iter().partition(is_ripe);
         let is_over = |one: &QueuedStack| over.is_some_and(|last| one.window <= last);
@@ -129,14 +138,14 @@ mod tests {
     fn stacks(window: u64, tgid: u32, number: usize) -> Vec<QueuedStack> {
         let process = ProcessId { tgid, start: 1, exec: 1 };
         let key = StackKey { process, ..StackKey::default() };
-        let (at, comm, leaf, end) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
+        let (at, comm, leaf, stop_reason) = (MonoNs(1), Vec::new(), Leaf::User, StopReason::Root);
         let (kernel, user, context) = (Vec::new(), Vec::new(), ThreadContext::None);
         let stack = Stack {
             key,
             at,
             comm,
             leaf,
-            end,
+            stop_reason,
             kernel,
             user,
             waiting: None,

@@ -64,7 +64,7 @@ mod tests {
             let stack = part.profile.intern_stack(&[Arc::new(Frame::named(Kind::Native, name))]);
             let labels = part.profile.intern_labels(&Labels::default());
             let weight = Weight { count: 5, value: 50, ..Weight::default() };
-            part.profile.add_in(second, stack, labels, Event::Cpu, weight);
+            part.profile.add_interned_in_second(second, stack, labels, Event::Cpu, weight);
             fresh.note(Sample { leaf: stack, labels, event: Event::Cpu, second, weight });
             let tally = part.tally.of(Event::Cpu);
             tally.counters.filtered += 7;

@@ -20,7 +20,7 @@ pub struct Outcome {
     /// The report; its costs are those since the start of the session.
     pub report: RunReport,
     /// The state of the session itself.
-    pub vitals: ResourceUse,
+    pub resource_use: ResourceUse,
     /// When the session or part ended, by the monotonic clock.
     pub ended: Instant,
 }

@@ -147,7 +147,7 @@ fn begins_thread(root: &Frame) -> bool {
 /// The stop reason, corrected by the frames: if the outermost return address is not in code, unwinding failed there.
 fn stop_reason(stack: &Stack, frames: &[Arc<Frame>]) -> StopReason {
     let astray = frames.first().is_some_and(|root| root.unknown == Some(UnknownReason::NotMapped));
-    if astray && stack.user.len() > 1 { StopReason::BadPc } else { stack.end }
+    if astray && stack.user.len() > 1 { StopReason::BadPc } else { stack.stop_reason }
 }
 
 /// The file of the outermost frame, whose caller was not found; `None` if the frame has no file or nothing is missing.

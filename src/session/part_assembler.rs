@@ -29,7 +29,7 @@ use crate::world::{ChildStats, PartReport};
 /// How far a part's end may differ from its start plus its duration. A larger difference means that the wall clock was
 /// set. Smaller corrections are slewed, which affects both clocks, and the thread may wait for a CPU between reading
 /// them.
-const SET: SignedDuration = SignedDuration::from_millis(100);
+const MAX_CLOCK_CORRECTION: SignedDuration = SignedDuration::from_millis(100);
 
 /// Numbers of the session so far, from which the next part's are computed.
 pub(super) struct PartAssembler {
@@ -101,7 +101,7 @@ impl PartAssembler {
         profile.pauses = pauses;
         let steal = totals.machine.stolen_share_since(&self.machine);
         self.machine = totals.machine;
-        #[allow(clippy::cast_precision_loss)]
+        #[allow(clippy::cast_precision_loss, reason = "a period has few digits")]
         let hz = totals.clock_ns().map_or(0.0, |period| 1e9 / period as f64);
         let report = RunReport {
             target: target(settings),
@@ -124,7 +124,7 @@ impl PartAssembler {
             warnings: reported.warnings.into_iter().chain(warnings(&profile, totals, symbols)).collect(),
             outputs: Vec::new(),
         };
-        let vitals = ResourceUse {
+        let resource_use = ResourceUse {
             resident: resident(symbols, *openers),
             cached: symbols.cached,
             most_stacks,
@@ -132,13 +132,13 @@ impl PartAssembler {
             tables: reported.tables,
             attached: reported.attached,
         };
-        Outcome { profile, report, vitals, ended: totals.ended }
+        Outcome { profile, report, resource_use, ended: totals.ended }
     }
 
     /// When a part began that ended at `ended_at`: where the last part ended, unless the clock was set meanwhile.
     fn start(&mut self, ended_at: Timestamp, duration: Duration) -> Timestamp {
         let by_end = ended_at.checked_sub(duration).unwrap_or(ended_at);
-        let follows = self.ended_at.filter(|last| last.duration_since(by_end).abs() < SET);
+        let follows = self.ended_at.filter(|last| last.duration_since(by_end).abs() < MAX_CLOCK_CORRECTION);
         let start = follows.unwrap_or(by_end);
         self.ended_at = start.checked_add(duration).ok();
         start
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn parts_follow_each_other_and_a_clock_that_is_set() {
-        let mut course = PartAssembler::begin();
+        let mut part_assembler = PartAssembler::begin();
         // When a part of ten seconds ends by the wall clock, and when it began.
         let hour = 3_600_000;
         for (ended_ms, began_ms) in [
@@ -275,7 +275,7 @@ mod tests {
             (169_000 + hour, 159_000 + hour),
         ] {
             let ended_at = Timestamp::from_millisecond(ended_ms).unwrap();
-            let began_at = course.start(ended_at, Duration::from_secs(10));
+            let began_at = part_assembler.start(ended_at, Duration::from_secs(10));
             assert_eq!(began_at.as_millisecond(), began_ms, "{ended_ms}");
         }
     }

@@ -39,7 +39,12 @@ fn line(elapsed: Duration, duration: Option<Duration>, samples: u64) -> String {
         return format!("sampling … {seconds} s, {samples} samples (stop with Ctrl-C)");
     };
     let share = (elapsed.as_secs_f64() / duration.as_secs_f64().max(0.001)).min(1.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "0 to the width of the bar"
+    )]
     let full = (share * WIDTH as f64) as usize;
     let bar = "█".repeat(full) + &"░".repeat(WIDTH - full);
     format!("{bar} {seconds}/{} s, {samples} samples", duration.as_secs())

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 
 use super::batch::{EventTotals, SessionTotals, WindowBatch};
-use crate::capture::online::Online;
+use crate::capture::online::OnlineCpuFile;
 use crate::capture::program::BpfProgram;
 use crate::capture::sideband::Sideband;
 use crate::capture::window::CaptureOptions;
@@ -174,7 +174,7 @@ impl Sampler {
 struct Run {
     capture: Capture,
     sampled: Vec<EventPeriod>,
-    online: Online,
+    online: OnlineCpuFile,
     sideband: Sideband,
     follow_children: bool,
     /// `None` if the filter names no processes or threads.
@@ -192,7 +192,7 @@ impl Run {
         let targets = Targets::of(&options.filter);
         let capture = Capture::prepare(options)?;
         // The side-band needs all CPUs: processes run on any CPU, even if the session samples only some of them.
-        let online = Online::open()?;
+        let online = OnlineCpuFile::open()?;
         let sideband = Sideband::open(online.cpus()?).context("perf events of processes and mappings")?;
         Ok(Run {
             capture,
@@ -279,8 +279,8 @@ impl Run {
                 next += WINDOW;
                 next = next.max(Instant::now());
             }
-            let until = deadline.map_or(next, |deadline| deadline.min(next));
-            self.wait_until(until, control)?;
+            let wait_end = deadline.map_or(next, |deadline| deadline.min(next));
+            self.wait_until(wait_end, control)?;
             self.take_events();
             if !self.events.is_empty() && sink.eager.swap(false, Ordering::Relaxed) {
                 let sent = sink.send.try_send(SamplerMessage::Events(std::mem::take(&mut self.events)));
@@ -313,13 +313,13 @@ impl Run {
 
     /// Waits for an event, a stop or the end of the window. Children of chosen processes must be known before their
     /// first tick, hence the shorter wait. Other new programs can wait until a stack has their code.
-    fn wait_until(&self, until: Instant, control: &Control) -> anyhow::Result<()> {
-        let left = until.saturating_duration_since(Instant::now());
+    fn wait_until(&self, deadline: Instant, control: &Control) -> anyhow::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
         let wake = control.wake_event();
         let left = if self.follow_children || wake.is_none() { left.min(SIDEBAND_INTERVAL) } else { left };
         let others: Vec<BorrowedFd<'_>> = wake.into_iter().chain([self.sideband.as_fd()]).collect();
         if self.capture.wait(left, &others)? {
-            std::thread::sleep(MAPPING_DELAY.min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(MAPPING_DELAY.min(deadline.saturating_duration_since(Instant::now())));
         }
         // Clears the readiness, which epoll reports once; the caller reads the rings in any case.
         self.sideband.wait(Duration::ZERO).context("waiting for events of processes")?;

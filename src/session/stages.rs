@@ -63,7 +63,7 @@ pub(super) struct Stages<'a> {
     stages: Vec<Box<dyn Stage>>,
     aggregator: Aggregator,
     progress: Progress,
-    course: PartAssembler,
+    part_assembler: PartAssembler,
     steadiness: SteadyMeter,
     /// Limits of the whole session, also of processes that have ended.
     limits: ReachedLimits,
@@ -97,7 +97,7 @@ impl<'a> Stages<'a> {
             stages,
             aggregator,
             progress: Progress::new(settings.progress, settings.duration),
-            course: PartAssembler::begin(),
+            part_assembler: PartAssembler::begin(),
             steadiness: SteadyMeter::begin(),
             limits: ReachedLimits::default(),
             begun: Timestamp::now(),
@@ -111,7 +111,7 @@ impl<'a> Stages<'a> {
 
     pub(super) fn begin(&mut self) {
         self.stages.iter_mut().for_each(|stage| stage.on_begin(&mut self.world));
-        (self.course, self.steadiness) = (PartAssembler::begin(), SteadyMeter::begin());
+        (self.part_assembler, self.steadiness) = (PartAssembler::begin(), SteadyMeter::begin());
         self.begun = Timestamp::now();
     }
 
@@ -133,16 +133,16 @@ impl<'a> Stages<'a> {
     }
 
     /// Applies process events to the world, then sends them to each stage.
-    pub(super) fn events(&mut self, events: &[ProcessEvent]) {
+    pub(super) fn on_events(&mut self, events: &[ProcessEvent]) {
         events.iter().for_each(|event| self.world.processes.apply(event));
         self.stages.iter_mut().for_each(|stage| stage.on_events(&mut self.world, events));
     }
 
-    pub(super) fn window(&mut self, mut batch: WindowBatch, control: &Control) {
+    pub(super) fn on_window(&mut self, mut batch: WindowBatch, control: &Control) {
         let is_beginning = self.stages.iter().any(|stage| stage.is_beginning());
         let ends_part = batch.totals.is_some();
         self.steadiness.observe(is_beginning, ends_part, batch.program, || self.world.child_stats());
-        self.events(&batch.events);
+        self.on_events(&batch.events);
         let mut stacks = self.world.register_window(&mut batch.window.stacks);
         self.world.readiness.clear();
         let end = WindowEnd { at: batch.end, next_from: batch.window.next_from, ends_part };
@@ -152,7 +152,7 @@ impl<'a> Stages<'a> {
             stage.on_window(&mut self.world, &mut stacks, end);
             log::trace!("window {}: {}, {:.1?}", self.world.window, stage.name(), began.elapsed());
         }
-        self.aggregator.window(&mut self.world, batch);
+        self.aggregator.on_window(&mut self.world, batch);
         self.note_limits();
         self.progress.draw(self.aggregator.samples());
         if control.take_evict() {
@@ -200,10 +200,10 @@ impl<'a> Stages<'a> {
             };
             self.stages.iter_mut().for_each(|stage| stage.report(&mut self.world, &end, &mut reported));
             let spans_left_out = part.spans_left_out;
-            let mut outcome = self.course.part(part, &totals, reported, &children, self.settings);
+            let mut outcome = self.part_assembler.part(part, &totals, reported, &children, self.settings);
             outcome.report.cost.steady = self.steadiness.steady();
             let mut limits = self.limits.clone();
-            limits.note(Limit::Stacks, "", outcome.profile.cut());
+            limits.note(Limit::Stacks, "", outcome.profile.truncated_stacks());
             limits.note(Limit::Spans, "", spans_left_out);
             outcome.report.limits = limits.rows();
             hand(outcome);

@@ -10,7 +10,7 @@ use crate::plan::Control;
 ///
 /// # Errors
 /// If the handlers cannot be installed.
-pub fn at_signals(control: &Control, at_exit: fn()) -> anyhow::Result<()> {
+pub fn install_signal_handlers(control: &Control, at_exit: fn()) -> anyhow::Result<()> {
     let control = control.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("signals")?;
     // Installed here, not in the thread: a signal while JVMs are attached then ends the session, not the program.
@@ -40,7 +40,7 @@ pub fn at_signals(control: &Control, at_exit: fn()) -> anyhow::Result<()> {
 }
 
 /// Ends the program without any output. 130 is the exit code that shells show for a program that Ctrl-C ended.
-#[allow(clippy::exit)]
+#[allow(clippy::exit, reason = "the user asked a second time")]
 fn quit() -> ! {
     std::process::exit(130)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::wait_tally::WaitTally;
-use crate::capture::abi::{Allocated, Counters, LOSSES};
+use crate::capture::abi::{AllocationTotals, Counters, LOSSES};
 use crate::profile::Module;
 use crate::profile::report::TraceReport;
 use crate::sample::{Event, ProcessId, StopReason};
@@ -57,7 +57,7 @@ pub(super) struct EventTally {
     /// Of the event `wait`.
     pub(super) waits: WaitTally,
     /// Of events of allocations.
-    pub(super) allocated: Allocated,
+    pub(super) allocated: AllocationTotals,
     /// Samples by what is known of their threads' traces.
     pub(super) traces: TraceReport,
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::capture::abi::Waited;
+use crate::capture::abi::WaitTotals;
 use crate::profile::wait_report::{IdleRule, LockMethod, WaitLock, WaitReason, WaitReport, WaitState};
 use crate::sample::{Count, Estimate, ThreadState};
 use crate::waits::{LockView, WaitView};
@@ -12,7 +12,7 @@ use crate::waits::{LockView, WaitView};
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitTally {
     /// Measured at the ends of waits, and at the end of the part.
-    pub(super) times: Waited,
+    pub(super) times: WaitTotals,
     /// Samples by state, with idle ones.
     states: BTreeMap<ThreadState, u64>,
     /// Waits that are not idle.

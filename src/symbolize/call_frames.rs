@@ -11,7 +11,7 @@ pub(super) type SliceReader<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Visits the description of each function. An unreadable description is skipped. If not even its length can be read,
 /// the descriptions behind it are not visited.
-pub(super) fn each<'d, S, B>(
+pub(super) fn for_each_function<'d, S, B>(
     frames: &S,
     bases: &BaseAddresses,
     mut visit: impl FnMut(&FrameDescriptionEntry<SliceReader<'d>>) -> ControlFlow<B>,

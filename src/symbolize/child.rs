@@ -11,8 +11,8 @@ use super::message::{MAX_MESSAGE, WorkerObject, WorkerRequest, WorkerResponse};
 use super::worker;
 use crate::process::channel::ChannelError;
 use crate::process::child::ChildProcess;
-use crate::process::patience::{HungCalls, Tenant};
 use crate::process::procfs;
+use crate::process::timed_calls::{HungCalls, Tenant};
 
 /// CPU time and memory of a worker and its predecessors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,12 @@ pub(crate) enum WorkerLoss {
 }
 
 /// Sends a request and waits for the answer to begin. Only time in which the worker works or sleeps counts towards
-/// `limit`. Time in which it waits for a CPU does not count: the host may be busy, or its cgroup's quota used up.
+/// `timeout`. Time in which it waits for a CPU does not count: the host may be busy, or its cgroup's quota used up.
 fn ask(
     worker: &ChildProcess,
     request: &WorkerRequest,
     with: &[BorrowedFd<'_>],
-    limit: Duration,
+    timeout: Duration,
 ) -> Result<WorkerResponse, ChannelError> {
     let mut last = None;
     let counts = |part: Duration| {
@@ -63,41 +63,41 @@ fn ask(
         let before = last.replace(cpu);
         stat.sleeps() || before.is_none_or(|before| cpu.saturating_sub(before) * 2 >= part)
     };
-    worker.ask(request, with, MAX_MESSAGE, limit, counts).map(|(response, _)| response)
+    worker.ask(request, with, MAX_MESSAGE, timeout, counts).map(|received| received.message)
 }
 
-/// The usual deadline divided by this is the shortest one for files.
+/// The usual timeout divided by this is the shortest one for files.
 pub(crate) const MAX_DIVISOR: u32 = 16;
-/// A shortened deadline doubles after this time.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+/// A shortened timeout doubles after this time.
+const TIMEOUT_DOUBLES_AFTER: Duration = Duration::from_secs(60);
 /// How long a killed worker may take to exit. A worker that hangs in a dead file system is left behind.
-const GOES_WITHIN: Duration = Duration::from_millis(200);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Workers that are left behind, at most: at this number, no request is sent until one of them exits. A tenant whose
 /// requests left eight of them behind gets no answers until one exits. All files count as one tenant.
 const MAX_LEFT: usize = 32;
 
 /// How long an answer may take. Files that are made to be slow must not delay other files for long, so each missed
-/// deadline halves the next one.
+/// timeout halves the next one.
 #[derive(Debug)]
 struct AdaptiveTimeout {
     usual: Duration,
-    part: u32,
-    /// The largest divisor of the usual deadline; 1 if the deadline never shrinks.
+    divisor: u32,
+    /// The largest divisor of the usual timeout; 1 if the timeout never shrinks.
     max_divisor: u32,
     changed: Instant,
 }
 
 impl AdaptiveTimeout {
     fn next(&mut self) -> Duration {
-        if self.part > 1 && self.changed.elapsed() > FORGIVEN_AFTER {
-            self.part /= 2;
+        if self.divisor > 1 && self.changed.elapsed() > TIMEOUT_DOUBLES_AFTER {
+            self.divisor /= 2;
             self.changed = Instant::now();
         }
-        self.usual / self.part
+        self.usual / self.divisor
     }
 
     fn missed(&mut self) {
-        self.part = (self.part * 2).min(self.max_divisor);
+        self.divisor = (self.divisor * 2).min(self.max_divisor);
         self.changed = Instant::now();
     }
 }
@@ -106,7 +106,7 @@ impl AdaptiveTimeout {
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     binary: PathBuf,
-    deadline: AdaptiveTimeout,
+    timeout: AdaptiveTimeout,
     running: Option<ChildProcess>,
     generation: u64,
     descriptors: usize,
@@ -115,12 +115,17 @@ pub(crate) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts the first worker. Missed deadlines shrink the deadline, at most to the usual one divided by `shortest`.
-    pub(crate) fn start(binary: PathBuf, deadline: Duration, max_divisor: u32) -> Result<WorkerProcess> {
-        let deadline = AdaptiveTimeout { usual: deadline, part: 1, max_divisor, changed: Instant::now() };
-        let (running, left, past_cpu) = (None, HungCalls::at_most(MAX_LEFT), Duration::ZERO);
-        let mut child =
-            WorkerProcess { binary, deadline, running, generation: 0, descriptors: 0, past_cpu, left };
+    /// Starts the first worker. Each missed timeout halves the next one, at most to `timeout` divided by `max_divisor`.
+    pub(crate) fn start(binary: PathBuf, timeout: Duration, max_divisor: u32) -> Result<WorkerProcess> {
+        let mut child = WorkerProcess {
+            binary,
+            timeout: AdaptiveTimeout { usual: timeout, divisor: 1, max_divisor, changed: Instant::now() },
+            running: None,
+            generation: 0,
+            descriptors: 0,
+            past_cpu: Duration::ZERO,
+            left: HungCalls::at_most(MAX_LEFT),
+        };
         child.spawn()?;
         Ok(child)
     }
@@ -153,13 +158,13 @@ impl WorkerProcess {
         with: &[BorrowedFd<'_>],
     ) -> Result<WorkerResponse, WorkerLoss> {
         let hangs = |left: &mut Process| matches!(left.try_wait(), Ok(None));
-        let limit = self.deadline.next();
-        self.left.admit(limit, || tenant.clone(), hangs, |_| false).ok_or(WorkerLoss::NotAsked)?;
+        let timeout = self.timeout.next();
+        self.left.admit(timeout, || tenant.clone(), hangs, |_| false).ok_or(WorkerLoss::NotAsked)?;
         if self.running.is_none() && self.spawn().is_err() {
             return Err(WorkerLoss::NotAsked);
         }
         let Some(running) = &self.running else { return Err(WorkerLoss::NotAsked) };
-        let answer = ask(running, request, with, limit);
+        let answer = ask(running, request, with, timeout);
         self.descriptors += with.len();
         match answer {
             Ok(response) => Ok(response),
@@ -167,7 +172,7 @@ impl WorkerProcess {
                 log::warn!("symbols: a worker crashed or timed out: {error}");
                 self.replace(tenant);
                 if matches!(error, ChannelError::TimedOut) {
-                    self.deadline.missed();
+                    self.timeout.missed();
                     return Err(WorkerLoss::TooSlow);
                 }
                 Err(WorkerLoss::Died)
@@ -226,8 +231,8 @@ impl WorkerProcess {
         let Some(running) = self.running.take() else { return };
         // The CPU time of a process cannot be read after the process was waited for.
         self.past_cpu += procfs::cpu(running.pid());
-        if let Some(left) = running.end(GOES_WITHIN) {
-            self.left.put(tenant.clone(), left);
+        if let Some(left) = running.end(EXIT_TIMEOUT) {
+            self.left.add(tenant.clone(), left);
         }
     }
 }

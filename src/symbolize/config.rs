@@ -11,7 +11,7 @@ pub struct SymbolConfig {
     /// Keep names of generated code as the runtime writes them.
     pub raw_names: bool,
     /// How long the worker may take for one request.
-    pub deadline: Duration,
+    pub timeout: Duration,
     /// Resident memory above which the worker is replaced, bytes. Replacements are 5 s apart at least, and up to 60 s
     /// if the next worker grows as large as quickly. Above twice this size, the worker is replaced at once.
     pub worker_memory: u64,
@@ -30,7 +30,7 @@ impl SymbolConfig {
         SymbolConfig {
             binary,
             raw_names: false,
-            deadline: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             worker_memory: 48 << 20,
             cached: 64 << 10,
             // Each window of one second may have newer code than the previous one.

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::fields::{ElfClass, Fields, SegmentPlace, TableSection, TlsImage};
+use super::go_table::image::MappedImage;
 
 /// Sections that are read of one file. Files with 65,000 sections exist (`-ffunction-sections`, unlinked).
 const MAX_SECTIONS: u64 = 1 << 17;
@@ -279,7 +280,7 @@ impl Elf {
         u32::try_from(self.sections.len() - 1).unwrap_or(0)
     }
 
-    /// File offsets of the code.
+    /// File offsets of the code. Only a benchmark calls this.
     #[must_use]
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         self.code().map(|code| code.offset..code.offset.saturating_add(code.size)).collect()
@@ -291,9 +292,12 @@ impl Elf {
         code.map(|s| TableSection { address: s.addr, offset: s.offset, size: s.file_size })
     }
 
-    /// The virtual addresses that are mapped from the file, and whether each range is mapped writable.
-    pub(super) fn mapped(&self) -> impl Iterator<Item = (Range<u64>, bool)> {
-        self.segments.iter().filter_map(|s| Some((s.addr..s.addr.checked_add(s.file_size)?, s.writable)))
+    /// The virtual addresses that are mapped from the file.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = MappedImage> {
+        let addresses = |s: &ElfSegment| Some(s.addr..s.addr.checked_add(s.file_size)?);
+        self.segments
+            .iter()
+            .filter_map(move |s| Some(MappedImage { addresses: addresses(s)?, writable: s.writable }))
     }
 
     /// The bias of the executable segment that contains the virtual addresses `start..end`: address minus offset in the

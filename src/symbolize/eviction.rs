@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-const SHORTEST: Duration = Duration::from_secs(5);
-const LONGEST: Duration = Duration::from_secs(60);
+const MIN_INTERVAL: Duration = Duration::from_secs(5);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// When the worker was last replaced, and how long the next one may exceed the bound.
 ///
@@ -20,7 +20,7 @@ pub(crate) struct WorkerReplacement {
 impl WorkerReplacement {
     /// For a worker that starts `now` and may hold `bound` bytes.
     pub(crate) fn new(bound: u64, now: Instant) -> WorkerReplacement {
-        WorkerReplacement { bound, last: now, interval: SHORTEST, count: 0 }
+        WorkerReplacement { bound, last: now, interval: MIN_INTERVAL, count: 0 }
     }
 
     /// Whether the interval since the last replacement has passed.
@@ -36,7 +36,7 @@ impl WorkerReplacement {
             return false;
         }
         let soon = now.saturating_duration_since(self.last) < self.interval * 2;
-        self.interval = if soon { (self.interval * 2).min(LONGEST) } else { SHORTEST };
+        self.interval = if soon { (self.interval * 2).min(MAX_INTERVAL) } else { MIN_INTERVAL };
         self.last = now;
         self.count += 1;
         true

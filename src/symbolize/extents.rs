@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use gimli::{BaseAddresses, EhFrame, LittleEndian};
 
-use super::call_frames::each;
+use super::call_frames::for_each_function;
 use super::elf::Elf;
 use super::fields::ElfClass;
 
@@ -82,7 +82,7 @@ fn described(bytes: &[u8], address: u64, elf: &Elf) -> Vec<Extent> {
     frames.set_address_size(address_size(elf));
     let bases = BaseAddresses::default().set_eh_frame(address);
     let mut extents = Vec::new();
-    let _ = each(&frames, &bases, |fde| {
+    let _ = for_each_function(&frames, &bases, |fde| {
         let (start, len) = (fde.initial_address(), u32::try_from(fde.len()).unwrap_or(0));
         if start.checked_add(u64::from(len)).and_then(|end| elf.code_bias(start, end)).is_some() {
             extents.push(Extent { start, len });

@@ -257,7 +257,8 @@ impl NativeFiles {
 
 /// A debug file from the root of the process that maps the file, if the file's owner can have made it.
 fn own_file(spaces: &mut impl AddressSpaces, wanted: &WantedFile, path: &Path) -> Option<OwnedFd> {
-    let (id, at) = wanted.by;
+    let id = wanted.mapped_by;
+    let at = wanted.mapped_at;
     let debug = spaces.own_file(id, at, path).ok()?;
     wanted.file.fd().is_ok_and(|file| debug_files::is_kin(&file, &debug)).then_some(debug)
 }

@@ -6,19 +6,19 @@ use super::changes::CodeChanges;
 use super::message::{Changed, LogReading, LogStats, MemoryReading, WorkerRequest};
 use crate::jvm::code;
 use crate::jvm::vm::{StubBlobs, VmLayout};
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 use crate::sample::{MonoNs, ProcessId};
 
 /// Workers that reading one JVM's log or memory may cost before the source is left alone for a while (backoff).
-const MOST_LOSSES: u32 = 2;
+const MAX_LOSSES: u32 = 2;
 /// The first backoff, ns. Each further loss doubles it, six times at most. After twice the longest backoff, losses are
 /// forgotten. A host that swaps for some seconds must not cost a JVM its names for the whole run.
 const FIRST_BACKOFF_NS: u64 = 60_000_000_000;
-const MOST_DOUBLED: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 
 /// How often the memory of a JVM that does not run is checked, ns, to the window. Answers about its code when it runs
 /// again, or has ended, rely on the previous check.
-const LOOK: u64 = 4_500_000_000;
+const CHECK_INTERVAL_NS: u64 = 4_500_000_000;
 
 /// The log of a JVM's agent, and how to read it.
 #[derive(Debug)]
@@ -79,23 +79,24 @@ pub(super) enum FollowedSource {
     Memory(Box<JvmMemory>),
 }
 
-/// Workers that were lost over a log or a memory.
+/// The pause after workers that were lost over a log or a memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Losses {
+pub(super) struct WorkerBackoff {
     number: u32,
     last: MonoNs,
 }
 
-impl Losses {
+impl WorkerBackoff {
     fn note(&mut self, now: MonoNs) {
-        let forgotten = now.0 > self.last.0.saturating_add(FIRST_BACKOFF_NS << (MOST_DOUBLED + 1));
-        *self = Losses { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
+        let forgotten = now.0 > self.last.0.saturating_add(FIRST_BACKOFF_NS << (MAX_DOUBLINGS + 1));
+        *self =
+            WorkerBackoff { number: if forgotten { 1 } else { self.number.saturating_add(1) }, last: now };
     }
 
     /// Whether the backoff after these losses has not ended yet.
-    fn are_too_many(&self, now: MonoNs) -> bool {
-        let beyond = self.number.checked_sub(MOST_LOSSES);
-        beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(FIRST_BACKOFF_NS << n.min(MOST_DOUBLED)))
+    fn is_backing_off(&self, now: MonoNs) -> bool {
+        let beyond = self.number.checked_sub(MAX_LOSSES);
+        beyond.is_some_and(|n| now.0 < self.last.0.saturating_add(FIRST_BACKOFF_NS << n.min(MAX_DOUBLINGS)))
     }
 }
 
@@ -111,7 +112,7 @@ pub(super) struct Followed {
     pub(super) read: MonoNs,
     pub(super) stats: LogStats,
     pub(super) changes: CodeChanges,
-    losses: Losses,
+    backoff: WorkerBackoff,
     /// The names took too much memory, and the source was dropped for good.
     dropped: bool,
 }
@@ -127,7 +128,7 @@ impl Followed {
             read: MonoNs::default(),
             stats: LogStats::default(),
             changes: CodeChanges::default(),
-            losses: Losses::default(),
+            backoff: WorkerBackoff::default(),
             dropped: false,
         }
     }
@@ -171,7 +172,7 @@ impl Followed {
 
     /// Counts a worker that was lost over this source.
     pub(super) fn note_loss(&mut self, now: MonoNs) {
-        self.losses.note(now);
+        self.backoff.note(now);
     }
 
     /// Drops everything known of this source for good: a log that was given back cannot be read again by any worker.
@@ -187,7 +188,8 @@ impl Followed {
             FollowedSource::Log { .. } => true,
             // Without an earlier lookup in the memory, no answers depend on a check of it.
             FollowedSource::Memory(memory) => {
-                (memory.code || self.generation > 0) && (ran || now.0 >= self.read.0.saturating_add(LOOK))
+                (memory.code || self.generation > 0)
+                    && (ran || now.0 >= self.read.0.saturating_add(CHECK_INTERVAL_NS))
             }
         }
     }
@@ -202,7 +204,7 @@ impl Followed {
 
     /// Whether this source has cost too many workers to be given to another now, or too much memory.
     pub(super) fn is_given_up(&self, now: MonoNs) -> bool {
-        self.dropped || self.losses.are_too_many(now)
+        self.dropped || self.backoff.is_backing_off(now)
     }
 }
 
@@ -247,19 +249,19 @@ mod tests {
 
     #[test]
     fn losses_back_off_exponentially_up_to_a_limit() {
-        let mut losses = Losses::default();
+        let mut backoff = WorkerBackoff::default();
         let mut now = FIRST_BACKOFF_NS;
-        losses.note(MonoNs(now));
-        assert!(!losses.are_too_many(MonoNs(now)), "once is no habit");
+        backoff.note(MonoNs(now));
+        assert!(!backoff.is_backing_off(MonoNs(now)), "once is no habit");
         for backoffs in [1, 2, 4, 8, 16, 32, 64, 64] {
-            losses.note(MonoNs(now));
-            assert!(losses.are_too_many(MonoNs(now + backoffs * FIRST_BACKOFF_NS - 1)), "{backoffs}");
+            backoff.note(MonoNs(now));
+            assert!(backoff.is_backing_off(MonoNs(now + backoffs * FIRST_BACKOFF_NS - 1)), "{backoffs}");
             now += backoffs * FIRST_BACKOFF_NS + 1;
-            assert!(!losses.are_too_many(MonoNs(now)), "{backoffs}");
+            assert!(!backoff.is_backing_off(MonoNs(now)), "{backoffs}");
         }
         now += 64 * FIRST_BACKOFF_NS;
-        losses.note(MonoNs(now));
-        assert!(!losses.are_too_many(MonoNs(now)), "what was so long ago is forgotten");
+        backoff.note(MonoNs(now));
+        assert!(!backoff.is_backing_off(MonoNs(now)), "what was so long ago is forgotten");
     }
 
     #[test]
@@ -268,9 +270,9 @@ mod tests {
             [(true, 1, true), (true, 0, true), (false, 1, true), (false, 0, false)]
         {
             let memory = memory(code, generation);
-            assert!(!memory.is_due(false, MonoNs(100 + LOOK - 1)));
+            assert!(!memory.is_due(false, MonoNs(100 + CHECK_INTERVAL_NS - 1)));
             assert_eq!(memory.is_due(true, MonoNs(101)), looked_at);
-            assert_eq!(memory.is_due(false, MonoNs(100 + LOOK)), looked_at, "it may have ended");
+            assert_eq!(memory.is_due(false, MonoNs(100 + CHECK_INTERVAL_NS)), looked_at, "it may have ended");
         }
     }
 }

@@ -14,13 +14,13 @@ use gimli::{
 use serde::{Deserialize, Serialize};
 
 use super::branch_mark;
-use super::call_frames::{SliceReader, each};
+use super::call_frames::{SliceReader, for_each_function};
 use super::coroutine;
 use super::elf::{Elf, ElfError, SHF_COMPRESSED};
 use super::go_table::{GoTable, OnStack};
 use super::machine::Machine;
 use super::signal_return;
-use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableWindow};
+use crate::unwind::{Cfa, Fp, Rule, Table, TableBuilder, TablePart, TableRange};
 
 /// Bytes of frame descriptions read from one file; the largest browsers have 20 MiB.
 const MAX_SECTION: u64 = 128 << 20;
@@ -69,21 +69,21 @@ pub fn table(elf: &Elf, around: Option<u64>) -> Result<TablePart, NoTable> {
         Builder { elf, machine, table, described: Vec::new(), after_entry: None, signal_returns };
     let bytes = section(elf, ".eh_frame")?;
     let mut frames = EhFrame::new(&bytes, LittleEndian);
-    frames.set_address_size(machine.word());
+    frames.set_address_size(machine.word_size());
     builder.add_functions(&frames, &bases)?;
     // A program compiled without `.eh_frame` still has that of the start code, which is linked into it.
     let bytes = section(elf, ".debug_frame").unwrap_or_default();
     if !bytes.is_empty() && elf.section(GO).is_none() {
         builder.described = builder.table.covered();
         let mut frames = DebugFrame::new(&bytes, LittleEndian);
-        frames.set_address_size(machine.word());
+        frames.set_address_size(machine.word_size());
         builder.add_functions(&frames, &bases)?;
     }
     builder.add_go_code()?;
     builder.start_code()?;
     let only = builder.add_signal_returns()?;
     let part = builder.table.build_part().map_err(|_| NoTable::TooLarge)?.ok_or(NoTable::NoFrames)?;
-    Ok(TablePart { window: only.unwrap_or(part.window), ..part })
+    Ok(TablePart { range: only.unwrap_or(part.range), ..part })
 }
 
 /// Like [`table`], for a file that is in memory.
@@ -113,7 +113,7 @@ struct Builder<'e> {
     /// The end of the function that contains the entry point.
     after_entry: Option<u64>,
     /// Offsets in the file. Descriptions of this code are ignored.
-    signal_returns: Vec<TableWindow>,
+    signal_returns: Vec<TableRange>,
 }
 
 impl Builder<'_> {
@@ -122,9 +122,11 @@ impl Builder<'_> {
         S: UnwindSection<SliceReader<'d>>,
     {
         let mut context = UnwindContext::new();
-        let all = each(frames, bases, |fde| match self.add_function(frames, bases, fde, &mut context) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(why) => ControlFlow::Break(why),
+        let all = for_each_function(frames, bases, |fde| {
+            match self.add_function(frames, bases, fde, &mut context) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(why) => ControlFlow::Break(why),
+            }
         });
         all.break_value().map_or(Ok(()), Err)
     }
@@ -191,7 +193,7 @@ impl Builder<'_> {
     /// Adds rules for Go code without a frame, where unwinding by frame pointer would skip the caller.
     fn add_go_code(&mut self) -> Result<(), NoTable> {
         let Some(go) = GoTable::find(self.elf) else { return Ok(()) };
-        let word = i32::from(self.machine.word());
+        let word = i32::from(self.machine.word_size());
         let found = go.stacks(self.elf, |addresses, on_stack| {
             let Some(code) = self.elf.code_bias(addresses.start, addresses.end) else {
                 return ControlFlow::Continue(());
@@ -235,16 +237,16 @@ impl Builder<'_> {
 
     /// Adds the code to which signal handlers return. If nothing else is known of the file, returns the window of that
     /// code: all other code is unwound as in a file without a table.
-    fn add_signal_returns(&mut self) -> Result<Option<TableWindow>, NoTable> {
+    fn add_signal_returns(&mut self) -> Result<Option<TableRange>, NoTable> {
         let nothing_else = self.table.is_empty();
-        for &TableWindow { start, end } in &self.signal_returns {
+        for &TableRange { start, end } in &self.signal_returns {
             self.table.add(start, end, signal_return::RULE).map_err(|_| NoTable::TooLarge)?;
         }
         let (Some(first), Some(last)) = (self.signal_returns.first(), self.signal_returns.last()) else {
             return Ok(None);
         };
         // A thread in that system call is behind the last instruction.
-        Ok(nothing_else.then_some(TableWindow { start: first.start, end: last.end.saturating_add(1) }))
+        Ok(nothing_else.then_some(TableRange { start: first.start, end: last.end.saturating_add(1) }))
     }
 
     /// Marks the code from `start` up to what is described or to the section's end, if that code is small.
@@ -286,7 +288,7 @@ where
     if let RegisterRule::Expression(ra) = &ra {
         return signal(row, machine, &operations(ra), fp.as_ref(), operations).unwrap_or(Rule::Other);
     }
-    if ra != RegisterRule::Offset(-i64::from(machine.word())) {
+    if ra != RegisterRule::Offset(-i64::from(machine.word_size())) {
         return Rule::Other;
     }
     let cfa = match row.cfa() {
@@ -419,7 +421,7 @@ fn step(machine: Machine, operation: &Operation<SliceReader<'_>>) -> DwarfOperat
         Operation::PlusConstant { value } => {
             i64::try_from(value).map_or(DwarfOperation::Other, DwarfOperation::Add)
         }
-        Operation::Deref { size, space: false, .. } if size == machine.word() => DwarfOperation::Deref,
+        Operation::Deref { size, space: false, .. } if size == machine.word_size() => DwarfOperation::Deref,
         Operation::And => DwarfOperation::And,
         Operation::Ge => DwarfOperation::AtLeast,
         Operation::Shl => DwarfOperation::ShiftLeft,

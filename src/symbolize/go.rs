@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::demangle::MAX_NAME;
 use super::elf::{EM_X86_64, Elf};
 use super::fields::{ElfClass, SegmentPlace};
-use super::function::{Called, NativeFunction};
+use super::function::{FunctionName, NativeFunction};
 use super::go_table::image::{Image, MappedImage};
 use super::go_table::{GoCall, GoTable};
 use super::program_headers;
@@ -44,7 +44,7 @@ impl GoCode {
 fn function(call: &GoCall, kind: Kind) -> NativeFunction {
     NativeFunction {
         kind,
-        called: Called::Name(clean(&call.name, MAX_NAME)),
+        called: FunctionName::Name(clean(&call.name, MAX_NAME)),
         file: call.file.as_ref().map(|file| clean(file, MAX_NAME)),
         line: call.line,
     }
@@ -65,7 +65,7 @@ impl Image for Elf {
     }
 
     fn mapped(&self) -> Vec<MappedImage> {
-        Elf::mapped(self).map(|(addresses, writable)| MappedImage { addresses, writable }).collect()
+        Elf::mapped(self).collect()
     }
 
     fn is_code(&self, addresses: Range<u64>) -> bool {

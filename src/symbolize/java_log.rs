@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::ops::Range;
 
-use super::message::{Changed, JavaClassAt, JavaMethodAt, JavaPc, LogReading, LogStats, WorkerResponse};
+use super::message::{
+    Changed, InterpretedFrameRequest, JavaClassAt, JavaLookup, LogReading, LogStats, WorkerResponse,
+};
 use super::name_answers::{AnswerMark, FunctionLabel, Name, NameAnswersBuilder};
-use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, Validity};
+use crate::jvm::code::{CodeMiss, CodeOptions, CodeTimeline, FrameKind, JavaFrame, TimedCode, Validity};
 use crate::profile::{Kind, UnknownReason};
 use crate::sample::MonoNs;
 
@@ -18,10 +20,10 @@ pub(super) trait JavaSource {
     fn read(&mut self) -> WorkerResponse;
 
     /// Names addresses of JIT code and stubs.
-    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse;
+    fn names(&mut self, lookups: &[JavaLookup]) -> WorkerResponse;
 
     /// Names frames of the interpreter.
-    fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse;
+    fn methods(&mut self, lookups: &[InterpretedFrameRequest]) -> WorkerResponse;
 
     /// Names Java threads by their ids in the JVM's own pid namespace.
     fn threads(&mut self, numbers: &[u32]) -> WorkerResponse;
@@ -70,19 +72,20 @@ impl JavaSource for JavaLog {
         WorkerResponse::Log(stats, changed(self.timeline.take_changed()))
     }
 
-    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse {
+    fn names(&mut self, lookups: &[JavaLookup]) -> WorkerResponse {
         let mut names = NameAnswersBuilder::default();
         let mut code = self.timeline.lookups();
         for lookup in lookups {
             let (from, to) = (MonoNs(lookup.from), MonoNs(lookup.to));
-            let Some((hold, found)) = code.lookup_until(lookup.pc, lookup.leaf, from, to) else {
+            let Some(TimedCode { validity, found }) = code.lookup_until(lookup.pc, lookup.leaf, from, to)
+            else {
                 names.add_mark(AnswerMark::Split);
                 if names.answer(Err(UnknownReason::CodeMoved)) {
                     continue;
                 }
                 break;
             };
-            if hold == Validity::Ends {
+            if validity == Validity::Ends {
                 names.add_mark(AnswerMark::Passing);
             }
             if lookup.leaf && found.as_ref().is_ok_and(|found| found.before_attach) {
@@ -103,7 +106,7 @@ impl JavaSource for JavaLog {
     }
 
     /// A log describes compiled code only.
-    fn methods(&mut self, _: &[JavaMethodAt]) -> WorkerResponse {
+    fn methods(&mut self, _: &[InterpretedFrameRequest]) -> WorkerResponse {
         WorkerResponse::Refused
     }
 

@@ -3,7 +3,9 @@
 use std::fs::File;
 
 use super::java_log::{JavaSource, changed, name};
-use super::message::{JavaClassAt, JavaMethodAt, JavaPc, LogStats, MemoryReading, WorkerResponse};
+use super::message::{
+    InterpretedFrameRequest, JavaClassAt, JavaLookup, LogStats, MemoryReading, WorkerResponse,
+};
 use super::name_answers::{AnswerMark, NameAnswersBuilder};
 use crate::jvm::vm::{AddressQuery, ClassQuery, MethodQuery, ProcessMemory, VmCode, VmMiss};
 use crate::profile::UnknownReason;
@@ -31,7 +33,7 @@ impl JavaSource for JavaMemory {
         WorkerResponse::Log(stats, changed(gone))
     }
 
-    fn names(&mut self, lookups: &[JavaPc]) -> WorkerResponse {
+    fn names(&mut self, lookups: &[JavaLookup]) -> WorkerResponse {
         let asked = lookups.iter().map(|l| AddressQuery { pc: l.pc, leaf: l.leaf, at: MonoNs(l.from) });
         let answers = self.code.lookup(&asked.collect::<Vec<_>>());
         let mut names = NameAnswersBuilder::default();
@@ -56,7 +58,7 @@ impl JavaSource for JavaMemory {
         WorkerResponse::Names(names.finish())
     }
 
-    fn methods(&mut self, lookups: &[JavaMethodAt]) -> WorkerResponse {
+    fn methods(&mut self, lookups: &[InterpretedFrameRequest]) -> WorkerResponse {
         let asked = lookups.iter().map(|l| MethodQuery { method: l.method, bcp: l.bcp, at: MonoNs(l.from) });
         let mut names = NameAnswersBuilder::default();
         for answer in self.code.interpreted(&asked.collect::<Vec<_>>()) {

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::address_cache::TimedAddress;
 use super::child::{WorkerLoss, WorkerProcess};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::TimedAddress;
-use super::message::{JitPc, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
+use super::message::{JitLookup, PerfMapFacts, WorkerObject, WorkerRequest, WorkerResponse};
 use super::name_answers::NameAnswers;
 use super::perfmap::MAX_STEPS;
 use super::place::AddressSpaces;
 use crate::limits::{Limit, ReachedLimits};
-use crate::process::{Ancestor, OpenRefusal, Unopened};
+use crate::process::{Ancestor, AncestorProgram, OpenRefusal, Unopened};
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -21,7 +21,7 @@ const MAX_PROCESSES: usize = 256;
 const MAX_DESCENDANTS: usize = 4096;
 const BATCH: usize = 4096;
 /// Maps that became shorter are read anew for one part in this many of all time, at most.
-const ANEW_PART: u32 = 20;
+const REREAD_SHARE_DIVISOR: u32 = 20;
 /// More new bytes than this in one reading count as reading anew. No runtime writes so much, but a file of holes grows
 /// at no cost.
 const MUCH: u64 = 4 << 20;
@@ -31,15 +31,15 @@ const MUCH: u64 = 4 << 20;
 enum MapWriter {
     /// The process whose code the map names.
     Itself(ProcessId),
-    /// A process from which it was forked: its thread group, and when its program began.
-    Ancestor(u32, MonoNs),
+    /// A process from which it was forked.
+    Ancestor(AncestorProgram),
 }
 
 impl MapWriter {
     fn tgid(self) -> u32 {
         match self {
             MapWriter::Itself(id) => id.tgid,
-            MapWriter::Ancestor(tgid, _) => tgid,
+            MapWriter::Ancestor(program) => program.tgid,
         }
     }
 }
@@ -69,7 +69,8 @@ impl MapState {
     fn was_read(&mut self, facts: PerfMapFacts, took: Duration, others: u32) {
         let much = facts.read.saturating_sub(self.facts.read) > MUCH;
         if much || facts.begun_anew != self.facts.begun_anew {
-            self.backoff = Some(took.saturating_mul(ANEW_PART).saturating_mul(others.saturating_add(1)));
+            self.backoff =
+                Some(took.saturating_mul(REREAD_SHARE_DIVISOR).saturating_mul(others.saturating_add(1)));
         } else if let Some(backoff) = &mut self.backoff {
             *backoff = Duration::ZERO;
         }
@@ -176,8 +177,7 @@ impl JitMaps {
         }
         let ancestors = self.ancestors.entry(id).or_insert_with(|| spaces.ancestors(id, at)).clone();
         for ancestor in ancestors {
-            let (tgid, began) = ancestor.program();
-            let writer = MapWriter::Ancestor(tgid, began);
+            let writer = MapWriter::Ancestor(ancestor.program());
             self.open(child, writer, id, || spaces.ancestors_perf_map(id, at, ancestor));
             let Some(Ok(file)) = self.maps.get(&writer).map(|map| &map.file) else { continue };
             let open: Vec<usize> = (0..seen.len()).filter(|&n| answers.get(n).is_some_and(is_open)).collect();
@@ -330,7 +330,7 @@ impl JitMaps {
                 (map.tried, map.changed) = (Instant::now(), MonoNs::now());
             }
             let addresses =
-                batch.iter().map(|&TimedAddress { pc, at }| JitPc { pc, earlier: at < map.changed });
+                batch.iter().map(|&TimedAddress { pc, at }| JitLookup { pc, earlier: at < map.changed });
             let request =
                 WorkerRequest::Jit { map: map.number, addresses: addresses.collect(), raw: self.raw };
             child.ask(&request, &[])

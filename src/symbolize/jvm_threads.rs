@@ -19,7 +19,7 @@ impl JvmNames {
             WorkerResponse::Owners(some) => Some(some),
             _ => None,
         };
-        self.each(FollowedKey::memory(id), waiters, request, read)
+        self.ask_in_batches(FollowedKey::memory(id), waiters, request, read)
     }
 
     /// The names of classes of locks, asked soon. A class that was perhaps not there at its time has no name.
@@ -39,6 +39,6 @@ impl JvmNames {
             WorkerResponse::Texts(some) => Some(some),
             _ => None,
         };
-        self.each(key, lookups, request, read)
+        self.ask_in_batches(key, lookups, request, read)
     }
 }

@@ -16,15 +16,18 @@ use std::time::Duration;
 
 use ahash::RandomState;
 
+use super::address_cache::{JavaFrames, LookupAddress, TimedResult};
 use super::changes::CodeChanges;
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerLoss, WorkerProcess};
 use super::followed::{Followed, FollowedKey, FollowedSource, JvmData, JvmLog, JvmMemory};
 use super::frames::{FrameChain, FrameInterner, unknown};
-use super::known::{JavaFrames, SampledAddress, TimedResult};
-use super::message::{Changed, JavaMethodAt, JavaPc, LogStats, WorkerObject, WorkerRequest, WorkerResponse};
-use super::method_cache::{MethodAt, MethodCache};
+use super::message::{
+    Changed, InterpretedFrameRequest, JavaLookup, ProcessLogStats, WorkerObject, WorkerRequest,
+    WorkerResponse,
+};
+use super::method_cache::{InterpretedFrame, MethodCache};
 use super::name_answers::{AnswerMark, NameAnswers};
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 use crate::profile::UnknownReason;
 use crate::sample::{MonoNs, ProcessId};
 
@@ -33,15 +36,15 @@ const BATCH: usize = 1024;
 /// Logs and memories that are followed at once; a JVM has one of each.
 const MAX_FOLLOWED: usize = 2048;
 /// Cached interpreter frames, as a part of the cached frames of other addresses.
-const INTERPRETED_PART: usize = 4;
+const INTERPRETED_CACHE_DIVISOR: usize = 4;
 
-/// Deadline of the worker for logs. Quotas bound its work, and its data may not come again, so waiting is cheap.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout of the worker for logs. Quotas bound its work, and its data may not come again, so waiting is cheap.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that the worker may hold for all logs, bytes, by its own count. The worker dies at 1 GiB (`sandbox`), and one
 /// more reading can add what one JVM may have.
-const MOST_OF_LOGS: u64 = 576 << 20;
-/// Deadline of the worker for memory.
-const MEMORY_DEADLINE: Duration = Duration::from_secs(5);
+const MAX_LOG_BYTES: u64 = 576 << 20;
+/// Timeout of the worker for memory.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The workers: one for logs, one for memory, each started when it is first needed.
 #[derive(Debug, Default)]
@@ -52,12 +55,12 @@ struct JvmWorkers {
 
 impl JvmWorkers {
     fn of(&mut self, source: &FollowedSource, binary: &Path) -> Option<&mut WorkerProcess> {
-        let (child, deadline, max_divisor) = match source {
-            FollowedSource::Log { .. } => (&mut self.logs, DEADLINE, 1),
-            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_DEADLINE, MAX_DIVISOR),
+        let (child, timeout, max_divisor) = match source {
+            FollowedSource::Log { .. } => (&mut self.logs, TIMEOUT, 1),
+            FollowedSource::Memory(_) => (&mut self.memory, MEMORY_TIMEOUT, MAX_DIVISOR),
         };
         if child.is_none() {
-            *child = WorkerProcess::start(binary.to_owned(), deadline, max_divisor).ok();
+            *child = WorkerProcess::start(binary.to_owned(), timeout, max_divisor).ok();
         }
         child.as_mut()
     }
@@ -104,7 +107,7 @@ impl JvmNames {
             followed: HashMap::default(),
             next: 0,
             shared: FrameInterner::default(),
-            methods: MethodCache::new(cached / INTERPRETED_PART),
+            methods: MethodCache::new(cached / INTERPRETED_CACHE_DIVISOR),
             lost: 0,
         }
     }
@@ -168,7 +171,7 @@ impl JvmNames {
     /// If all logs together take too much of the worker's memory, drops the largest one. Otherwise the worker would
     /// die, and its data of the other logs cannot be read again.
     fn bound_logs(&mut self) {
-        while let Some(key) = largest_excess_log(&self.followed, MOST_OF_LOGS) {
+        while let Some(key) = largest_excess_log(&self.followed, MAX_LOG_BYTES) {
             log::warn!("symbols: the log of JVM {} takes too much memory and is given up", key.process.tgid);
             self.ask_worker_to_forget(key);
             if let Some(followed) = self.followed.get_mut(&key) {
@@ -178,7 +181,7 @@ impl JvmNames {
     }
 
     /// Makes the workers read the new records of logs, and check the memory of JVMs that ran.
-    pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+    pub(crate) fn refresh_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<ProcessLogStats> {
         let now = MonoNs::now();
         let due = |(key, followed): (&FollowedKey, &Followed)| {
             followed.is_due(ran.contains(&key.process), now).then_some(*key)
@@ -193,7 +196,9 @@ impl JvmNames {
         }
         let of_code =
             self.followed.keys().filter_map(|&key| self.code_of(key.process).filter(|(of, _)| *of == key));
-        of_code.map(|(key, followed)| (key.process, followed.stats)).collect()
+        of_code
+            .map(|(key, followed)| ProcessLogStats { process: key.process, stats: followed.stats })
+            .collect()
     }
 
     /// The changes of a JVM's code.
@@ -205,16 +210,16 @@ impl JvmNames {
     pub(crate) fn frames(
         &mut self,
         id: ProcessId,
-        wanted: &[(SampledAddress, Vec<u64>)],
+        wanted: &[(LookupAddress, Vec<u64>)],
     ) -> Vec<Vec<JavaFrames>> {
-        let lookups: Vec<JavaPc> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
+        let lookups: Vec<JavaLookup> = wanted.iter().map(|(seen, times)| lookup(*seen, times)).collect();
         let answers = self.code(id, &lookups);
         let mut frames = Vec::with_capacity(wanted.len());
         for ((seen, times), answer) in wanted.iter().zip(answers) {
             frames.push(match answer {
                 NameResult::Frames(one) => vec![one; times.len()],
                 NameResult::Split => {
-                    let each: Vec<JavaPc> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
+                    let each: Vec<JavaLookup> = times.iter().map(|&at| lookup(*seen, &[at])).collect();
                     let moved = || lost(seen.pc, UnknownReason::CodeMoved);
                     let answers = self.code(id, &each).into_iter();
                     let frames = answers.map(|a| if let NameResult::Frames(f) = a { f } else { moved() });
@@ -230,7 +235,7 @@ impl JvmNames {
     pub(crate) fn known_method(
         &mut self,
         id: ProcessId,
-        at: MethodAt,
+        at: InterpretedFrame,
         time: MonoNs,
     ) -> Option<TimedResult<FrameChain>> {
         self.methods.get(id, at, time)
@@ -238,14 +243,14 @@ impl JvmNames {
 
     /// The frames of interpreted methods, each with the first time at which it was seen. Must be called soon after the
     /// last of the times. The answers are valid for all times until now.
-    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(MethodAt, u64)]) -> Vec<FrameChain> {
-        let lookups: Vec<JavaMethodAt> = wanted
+    pub(crate) fn methods(&mut self, id: ProcessId, wanted: &[(InterpretedFrame, u64)]) -> Vec<FrameChain> {
+        let lookups: Vec<InterpretedFrameRequest> = wanted
             .iter()
-            .map(|&(MethodAt { method, bcp }, from)| JavaMethodAt { method, bcp, from })
+            .map(|&(InterpretedFrame { method, bcp }, from)| InterpretedFrameRequest { method, bcp, from })
             .collect();
         let until = MonoNs::now().0;
         let request =
-            |jvm, lookups: &[JavaMethodAt]| WorkerRequest::Methods { jvm, lookups: lookups.to_vec() };
+            |jvm, asked: &[InterpretedFrameRequest]| WorkerRequest::Methods { jvm, lookups: asked.to_vec() };
         let mut answers = Vec::with_capacity(wanted.len());
         self.ask_all(FollowedKey::memory(id), &lookups, request, |jvms, names, asked| {
             let methods: Vec<u64> = asked.iter().map(|lookup| lookup.method).collect();
@@ -264,7 +269,7 @@ impl JvmNames {
 
     /// Sends `lookups` to the worker in batches. `read` gets the results from a response. Returns one result for each
     /// lookup: `None` if the worker was lost, or sent no result.
-    pub(super) fn each<T, R: Clone>(
+    pub(super) fn ask_in_batches<T, R: Clone>(
         &mut self,
         key: FollowedKey,
         lookups: &[T],
@@ -300,10 +305,11 @@ impl JvmNames {
     }
 
     /// The code at addresses, at the times of the lookups.
-    fn code(&mut self, id: ProcessId, lookups: &[JavaPc]) -> Vec<NameResult> {
+    fn code(&mut self, id: ProcessId, lookups: &[JavaLookup]) -> Vec<NameResult> {
         let mut answers = Vec::with_capacity(lookups.len());
         if let Some((key, _)) = self.code_of(id) {
-            let request = |jvm, lookups: &[JavaPc]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
+            let request =
+                |jvm, lookups: &[JavaLookup]| WorkerRequest::Java { jvm, lookups: lookups.to_vec() };
             let logged = key.data == JvmData::Log;
             self.ask_all(key, lookups, request, |jvms, names, asked| {
                 answers.extend(jvms.unfold(names, asked, logged));
@@ -354,13 +360,13 @@ impl JvmNames {
         }
     }
 
-    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaPc], logged: bool) -> Vec<NameResult> {
+    fn unfold(&mut self, names: &NameAnswers, lookups: &[JavaLookup], logged: bool) -> Vec<NameResult> {
         let addresses: Vec<u64> = lookups.iter().map(|l| l.pc).collect();
         let frames = self.shared.frames(names, &addresses, None).into_iter().zip(addresses);
         let mut answers: Vec<NameResult> = frames
             .map(|(frames, pc)| frames.unwrap_or_else(|why| unknown(why, None, pc)))
             .map(|frames| {
-                NameResult::Frames(JavaFrames { frames, before_attach: false, lasting: true, logged })
+                NameResult::Frames(JavaFrames { chain: frames, before_attach: false, lasting: true, logged })
             })
             .collect();
         for &(place, mark) in &names.marks {
@@ -436,14 +442,14 @@ fn largest_excess_log(
     (all > most).then(largest)?
 }
 
-fn lookup(seen: SampledAddress, times: &[u64]) -> JavaPc {
+fn lookup(seen: LookupAddress, times: &[u64]) -> JavaLookup {
     let from = times.iter().copied().min().unwrap_or_default();
     let to = times.iter().copied().max().unwrap_or_default();
-    JavaPc { pc: seen.pc, leaf: seen.leaf, from, to }
+    JavaLookup { pc: seen.pc, leaf: seen.leaf, from, to }
 }
 
 fn lost(pc: u64, why: UnknownReason) -> JavaFrames {
-    JavaFrames { frames: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
+    JavaFrames { chain: unknown(why, None, pc), before_attach: false, lasting: false, logged: false }
 }
 
 #[cfg(test)]
@@ -480,7 +486,7 @@ mod tests {
     #[test]
     fn of_logs_that_take_too_much_the_largest_is_given_up() {
         let mut jvms = JvmNames::new(PathBuf::from("/nowhere"), false, 1);
-        for (tgid, memory) in [(1, MOST_OF_LOGS / 2), (2, MOST_OF_LOGS), (3, MOST_OF_LOGS / 2), (4, 1)] {
+        for (tgid, memory) in [(1, MAX_LOG_BYTES / 2), (2, MAX_LOG_BYTES), (3, MAX_LOG_BYTES / 2), (4, 1)] {
             jvms.follow(process(tgid), log());
             jvms.followed.get_mut(&FollowedKey::log(process(tgid))).unwrap().stats.memory = memory;
         }
@@ -488,6 +494,6 @@ mod tests {
         let given_up = |tgid| jvms.followed[&FollowedKey::log(process(tgid))].is_given_up(MonoNs(0));
         let first_or_third = [1, 3].into_iter().filter(|&tgid| given_up(tgid)).count();
         assert!(given_up(2) && first_or_third == 1 && !given_up(4));
-        assert_eq!(largest_excess_log(&jvms.followed, MOST_OF_LOGS), None);
+        assert_eq!(largest_excess_log(&jvms.followed, MAX_LOG_BYTES), None);
     }
 }

@@ -26,11 +26,21 @@ struct CodeRegion {
     module: u16,
 }
 
+/// A function; a kernel has 150,000.
+#[derive(Clone, Copy, Debug)]
+struct KernelSymbol {
+    address: u64,
+    /// Offset in `KernelSymbols::names`.
+    name: u32,
+    /// Index into `KernelSymbols::modules`.
+    module: u16,
+}
+
 /// The symbols of kallsyms at one time.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Sorted by address: address, offset of the name, module.
-    symbols: Vec<(u64, u32, u16)>,
+    /// Sorted by address.
+    symbols: Vec<KernelSymbol>,
     names: Vec<u8>,
     regions: Vec<CodeRegion>,
     modules: Vec<Arc<Module>>,
@@ -70,10 +80,10 @@ impl KernelSymbols {
         let Some(region) = after.checked_sub(1).map(|i| &self.regions[i]).filter(|r| address < r.end) else {
             return KernelName::Unknown;
         };
-        let after = self.symbols.partition_point(|s| s.0 <= address);
+        let after = self.symbols.partition_point(|s| s.address <= address);
         let symbol = after.checked_sub(1).map(|i| self.symbols[i]);
-        match symbol.filter(|s| s.0 >= region.start && s.2 == region.module) {
-            Some((_, name, module)) => {
+        match symbol.filter(|s| s.address >= region.start && s.module == region.module) {
+            Some(KernelSymbol { name, module, .. }) => {
                 let tail = self.names.get(name as usize..).unwrap_or_default();
                 let end = tail.iter().position(|&b| b == 0).unwrap_or(tail.len());
                 let module = Arc::clone(&self.modules[usize::from(module)]);
@@ -215,18 +225,18 @@ impl Parser {
         };
         let Some(module) = module else { return };
         // Of several names of one address, the best known one stays.
-        if self.out.symbols.last().is_some_and(|s| s.0 == address && s.2 == module) {
+        if self.out.symbols.last().is_some_and(|s| s.address == address && s.module == module) {
             if rank(name, kind) >= self.previous {
                 return;
             }
-            if let Some((_, at, _)) = self.out.symbols.pop() {
+            if let Some(KernelSymbol { name: at, .. }) = self.out.symbols.pop() {
                 self.out.names.truncate(at as usize);
             }
         }
         let Ok(at) = u32::try_from(self.out.names.len()) else { return };
         self.out.names.extend_from_slice(name);
         self.out.names.push(0);
-        self.out.symbols.push((address, at, module));
+        self.out.symbols.push(KernelSymbol { address, name: at, module });
         self.previous = rank(name, kind);
     }
 
@@ -239,10 +249,10 @@ impl Parser {
             }
         }
         let out = &mut self.out;
-        out.symbols.sort_by_key(|s| s.0);
-        for (i, &(start, _, module)) in out.symbols.iter().enumerate() {
+        out.symbols.sort_by_key(|s| s.address);
+        for (i, &KernelSymbol { address: start, module, .. }) in out.symbols.iter().enumerate() {
             if module == BPF {
-                let next = out.symbols.get(i + 1).map_or(u64::MAX, |s| s.0);
+                let next = out.symbols.get(i + 1).map_or(u64::MAX, |s| s.address);
                 let end = next.min(start.saturating_add(MAX_GENERATED));
                 out.regions.push(CodeRegion { start, end, module });
             }

@@ -49,7 +49,7 @@ impl Kernel {
             directory,
             reads: 0,
         };
-        kernel.renew(LoadedModules::look(&kernel.directory));
+        kernel.renew(LoadedModules::read(&kernel.directory));
         kernel
     }
 
@@ -57,7 +57,7 @@ impl Kernel {
     /// named: another module may have taken the place of one, with a function at every address.
     pub(crate) fn follow_modules(&mut self) {
         if modules(&self.directory) != self.loaded.modules {
-            self.renew(LoadedModules::look(&self.directory));
+            self.renew(LoadedModules::read(&self.directory));
         }
     }
 
@@ -95,7 +95,7 @@ impl Kernel {
             return false;
         }
         self.checked = Instant::now();
-        let loaded = LoadedModules::look(&self.directory);
+        let loaded = LoadedModules::read(&self.directory);
         let changed = (self.loaded.modules, self.loaded.programs) != (loaded.modules, loaded.programs);
         if changed {
             self.renew(loaded);
@@ -142,7 +142,7 @@ struct LoadedModules {
 
 impl LoadedModules {
     /// Lists both. Only with `CAP_SYS_ADMIN` the kernel lists BPF programs; without it their code counts as unchanged.
-    fn look(directory: &Path) -> LoadedModules {
+    fn read(directory: &Path) -> LoadedModules {
         let modules = modules(directory);
         let mut hasher = DefaultHasher::new();
         let options = ProgInfoQueryOptions::default().include_jited_ksyms(true).include_jited_func_lens(true);

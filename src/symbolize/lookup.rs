@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 
+use super::address_cache::{JavaFrames, KnownAddress, LookupAddress, SpaceNumber, TimedAddress};
 use super::frames::{FrameChain, unknown};
-use super::known::{JavaFrames, KnownAddress, SampledAddress, SpaceNumber, TimedAddress};
-use super::method_cache::MethodAt;
+use super::method_cache::InterpretedFrame;
 use super::place::FileHandle;
 use crate::process::FileId;
 use crate::profile::UnknownReason;
@@ -14,18 +14,18 @@ use crate::sample::{MonoNs, ProcessId, UserWord};
 
 /// The lookup that a word of a stack needs.
 pub(super) enum WordQuery {
-    Code(SampledAddress),
-    Method(MethodAt),
+    Code(LookupAddress),
+    Method(InterpretedFrame),
 }
 
 impl From<UserWord> for WordQuery {
     fn from(word: UserWord) -> WordQuery {
         match word {
-            UserWord::Leaf(pc) => WordQuery::Code(SampledAddress { pc, leaf: true }),
+            UserWord::Leaf(pc) => WordQuery::Code(LookupAddress { pc, leaf: true }),
             UserWord::Return(pc) | UserWord::Followed(pc) => {
-                WordQuery::Code(SampledAddress { pc, leaf: false })
+                WordQuery::Code(LookupAddress { pc, leaf: false })
             }
-            UserWord::Interpreted { method, bcp } => WordQuery::Method(MethodAt { method, bcp }),
+            UserWord::Interpreted { method, bcp } => WordQuery::Method(InterpretedFrame { method, bcp }),
         }
     }
 }
@@ -42,21 +42,23 @@ pub(super) struct WordLookup {
 /// The frames of one user word, or the pending lookup.
 pub(super) enum Slot {
     Known(FrameChain),
-    Native(FileId, u64),
-    Jit(ProcessId, u64),
+    Native { file: FileId, offset: u64 },
+    Jit { process: ProcessId, pc: u64 },
     JavaKnown(JavaFrames),
-    Java(ProcessId, SampledAddress, u64),
-    Interpreted(ProcessId, MethodAt),
+    Java { process: ProcessId, address: LookupAddress, at_ns: u64 },
+    Interpreted { process: ProcessId, frame: InterpretedFrame },
 }
 
 /// Interpreted methods, each with the first time at which it was seen.
-pub(super) type WantedMethods = HashMap<ProcessId, HashMap<MethodAt, u64, RandomState>>;
+pub(super) type WantedMethods = HashMap<ProcessId, HashMap<InterpretedFrame, u64, RandomState>>;
 
 /// A file whose names are needed.
 pub(super) struct WantedFile {
     pub(super) file: FileHandle,
-    /// A process that maps the file, and when the process was seen to map it.
-    pub(super) by: (ProcessId, MonoNs),
+    /// A process that maps the file.
+    pub(super) mapped_by: ProcessId,
+    /// When the process was seen to map the file.
+    pub(super) mapped_at: MonoNs,
     pub(super) offsets: Vec<u64>,
 }
 
@@ -66,7 +68,7 @@ pub(super) struct WorkerBatch {
     pub(super) native: HashMap<FileId, WantedFile, RandomState>,
     pub(super) jit: HashMap<ProcessId, Vec<TimedAddress>>,
     /// Each address with the times at which it was seen.
-    pub(super) java: HashMap<ProcessId, HashMap<SampledAddress, Vec<u64>, RandomState>>,
+    pub(super) java: HashMap<ProcessId, HashMap<LookupAddress, Vec<u64>, RandomState>>,
     pub(super) interpreted: WantedMethods,
 }
 
@@ -75,8 +77,8 @@ pub(super) struct WorkerBatch {
 pub(super) struct BatchAnswer {
     pub(super) native: HashMap<(FileId, u64), FrameChain, RandomState>,
     pub(super) jit: HashMap<(ProcessId, u64), FrameChain, RandomState>,
-    pub(super) java: HashMap<(ProcessId, SampledAddress, u64), JavaFrames, RandomState>,
-    pub(super) interpreted: HashMap<(ProcessId, MethodAt), FrameChain, RandomState>,
+    pub(super) java: HashMap<(ProcessId, LookupAddress, u64), JavaFrames, RandomState>,
+    pub(super) interpreted: HashMap<(ProcessId, InterpretedFrame), FrameChain, RandomState>,
 }
 
 impl BatchAnswer {
@@ -84,11 +86,13 @@ impl BatchAnswer {
     pub(super) fn frames(&self, slot: &Slot) -> FrameChain {
         let frames = match slot {
             Slot::Known(frames) => Some(frames),
-            Slot::Native(id, offset) => self.native.get(&(*id, *offset)),
-            Slot::Jit(id, pc) => self.jit.get(&(*id, *pc)),
-            Slot::JavaKnown(java) => Some(&java.frames),
-            Slot::Java(id, seen, at) => self.java.get(&(*id, *seen, *at)).map(|java| &java.frames),
-            Slot::Interpreted(id, method) => self.interpreted.get(&(*id, *method)),
+            Slot::Native { file, offset } => self.native.get(&(*file, *offset)),
+            Slot::Jit { process, pc } => self.jit.get(&(*process, *pc)),
+            Slot::JavaKnown(java) => Some(&java.chain),
+            Slot::Java { process, address, at_ns } => {
+                self.java.get(&(*process, *address, *at_ns)).map(|java| &java.chain)
+            }
+            Slot::Interpreted { process, frame } => self.interpreted.get(&(*process, *frame)),
         };
         frames.map_or_else(|| unknown(UnknownReason::WorkerFailed, None, 0), FrameChain::clone)
     }
@@ -100,11 +104,12 @@ impl BatchAnswer {
             return None;
         }
         match slot {
-            Slot::Known(_) | Slot::Native(..) => Some(KnownAddress::Code(FrameChain::clone(frames))),
-            Slot::Java(id, seen, at) => {
-                self.java.get(&(*id, *seen, *at)).filter(|java| java.lasting).cloned().map(KnownAddress::Java)
+            Slot::Known(_) | Slot::Native { .. } => Some(KnownAddress::Code(FrameChain::clone(frames))),
+            Slot::Java { process, address, at_ns } => {
+                let java = self.java.get(&(*process, *address, *at_ns));
+                java.filter(|java| java.lasting).cloned().map(KnownAddress::Java)
             }
-            Slot::Jit(..) | Slot::JavaKnown(_) | Slot::Interpreted(..) => None,
+            Slot::Jit { .. } | Slot::JavaKnown(_) | Slot::Interpreted { .. } => None,
         }
     }
 }

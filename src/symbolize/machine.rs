@@ -25,7 +25,7 @@ impl Machine {
     }
 
     /// Bytes of an address, and of a word on the stack.
-    pub(super) fn word(self) -> u8 {
+    pub(super) fn word_size(self) -> u8 {
         match self {
             Machine::X86_64 => 8,
             Machine::I386 => 4,
@@ -34,7 +34,7 @@ impl Machine {
 
     /// The binary logarithm of the size of a word.
     pub(super) fn word_shift(self) -> u64 {
-        self.word().trailing_zeros().into()
+        self.word_size().trailing_zeros().into()
     }
 
     /// This machine's number of the register with the same role as an x86-64 register.
@@ -77,7 +77,7 @@ mod tests {
             for register in [X86_64::RSP, X86_64::RBP, X86_64::RA] {
                 assert_eq!(machine.register(machine.number(register)), register, "{machine:?}");
             }
-            assert_eq!(1 << machine.word_shift(), machine.word());
+            assert_eq!(1 << machine.word_shift(), machine.word_size());
         }
         // The stack pointer's number on the other machine is another register here.
         assert_eq!(Machine::I386.register(X86_64::RSP), OTHER);

@@ -14,8 +14,8 @@ static KERNEL: OnceLock<ProcSelf> = OnceLock::new();
 /// Bytes that are read at a time.
 const CHUNK: usize = 64 << 10;
 /// Bytes of files that may be resident before they are given back, after a request and during one.
-const MAX_FILES: u64 = 4 << 20;
-const MAX_BUSY_FILES: u64 = 64 << 20;
+const MAX_RESIDENT_FILE_BYTES: u64 = 4 << 20;
+const MAX_BUSY_RESIDENT_FILE_BYTES: u64 = 64 << 20;
 /// Permissions of a file that a library has mapped to read it: Rust's and C's own mappings of files are private.
 const MAPPED: &str = "r--s";
 /// Prefix of the names of files in memory: their pages stay if they are given back.
@@ -72,12 +72,12 @@ pub(super) fn give_back_heap() {
 /// Gives the pages of mapped files back to the kernel, if there are many. The kernel takes them from its cache again
 /// when they are needed.
 pub(super) fn give_back_files() {
-    give_back_files_above(MAX_FILES);
+    give_back_files_above(MAX_RESIDENT_FILE_BYTES);
 }
 
 /// Like `give_back_files`, with the bound that applies during a request.
 pub(super) fn bound_files() {
-    give_back_files_above(MAX_BUSY_FILES);
+    give_back_files_above(MAX_BUSY_RESIDENT_FILE_BYTES);
 }
 
 fn give_back_files_above(bound: u64) {

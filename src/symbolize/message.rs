@@ -13,7 +13,7 @@ use crate::outside::OutsideStack;
 use crate::profile::UnknownReason;
 use crate::profile::file_trait::FileTraits;
 use crate::profile::resource::ResourceAttributes;
-use crate::sample::{Leaf, StillWaiting};
+use crate::sample::{Leaf, ProcessId, StillWaiting};
 
 /// Longest message that either side receives, bytes.
 pub(crate) const MAX_MESSAGE: usize = 4 * MAX_ANSWERS;
@@ -30,16 +30,16 @@ pub(crate) enum WorkerRequest {
     /// The descriptor is the perf map with the number `map`. Without a descriptor, the worker reads on in that map.
     PerfMap { map: u64 },
     /// The perf map's names for these addresses; `raw`: as the runtime wrote them.
-    Jit { map: u64, addresses: Vec<JitPc>, raw: bool },
+    Jit { map: u64, addresses: Vec<JitLookup>, raw: bool },
     /// Read the new records of a JVM's log. A descriptor comes with a log that is new to this worker.
     ReadLog { jvm: u64, follow: Option<LogReading> },
     /// Check the known code of a JVM again. A descriptor comes with the memory of a JVM that is new to this worker. The
     /// response is that of `ReadLog`.
     ReadMemory { jvm: u64, watch: Option<Box<MemoryReading>> },
     /// The JVM's code at these addresses, at the given times.
-    Java { jvm: u64, lookups: Vec<JavaPc> },
+    Java { jvm: u64, lookups: Vec<JavaLookup> },
     /// The methods that the JVM's interpreter was running.
-    Methods { jvm: u64, lookups: Vec<JavaMethodAt> },
+    Methods { jvm: u64, lookups: Vec<InterpretedFrameRequest> },
     /// The JVM's names of its threads with these numbers, which are those of its own PID namespace.
     Threads { jvm: u64, numbers: Vec<u32> },
     /// The owners of the monitors that these threads of a JVM enter; numbers as in `Threads`.
@@ -93,7 +93,7 @@ pub(crate) enum WorkerResponse {
     UnwindTable(Result<TableBytes, NoTable>),
     /// To `ThreadLocal`; the file may define no such variable.
     ThreadLocal(Option<ThreadLocal>),
-    /// To `ProcessContext`.
+    /// Response to [`WorkerRequest::ProcessContext`].
     ProcessContext(ResourceAttributes),
     /// The request does not fit the requests before it.
     Refused,
@@ -172,7 +172,7 @@ pub struct PerfMapFacts {
 
 /// An address in code that a runtime has generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct JitPc {
+pub(crate) struct JitLookup {
     pub(crate) pc: u64,
     /// The address was seen before the map was last read on, so other code may have been there.
     pub(crate) earlier: bool,
@@ -207,6 +207,15 @@ pub(crate) enum Changed {
     Everywhere,
 }
 
+/// The state of the log of one JVM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessLogStats {
+    /// The JVM.
+    pub process: ProcessId,
+    /// How far its log was read, and what the log contains.
+    pub stats: LogStats,
+}
+
 /// The state of a JVM's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStats {
@@ -235,7 +244,7 @@ pub struct LogStats {
 
 /// An address in a JVM's code cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct JavaPc {
+pub(crate) struct JavaLookup {
     pub(crate) pc: u64,
     /// An instruction that was about to run, not a return address.
     pub(crate) leaf: bool,
@@ -246,7 +255,7 @@ pub(crate) struct JavaPc {
 
 /// A frame of a JVM's interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct JavaMethodAt {
+pub(crate) struct InterpretedFrameRequest {
     /// Address of the method in the JVM: its `Method*`.
     pub(crate) method: u64,
     /// The address of the bytecode; 0 if it is not known.

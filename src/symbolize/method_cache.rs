@@ -1,13 +1,13 @@
 //! A cache of frames of the interpreter. Each answer is valid for a range of times.
 
+use super::address_cache::{TimedResult, ValidTimes};
 use super::cache::Cache;
 use super::frames::FrameChain;
-use super::known::{TimedResult, ValidTimes};
 use crate::sample::{MonoNs, ProcessId};
 
-/// A method, and the position in it.
+/// What the symbol source is asked about an interpreter frame: a method, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct MethodAt {
+pub(crate) struct InterpretedFrame {
     /// Address of the method in the JVM: its `Method*`.
     pub(crate) method: u64,
     /// The address of the bytecode; 0 if it is not known.
@@ -18,10 +18,10 @@ pub(crate) struct MethodAt {
 const ANSWERS: usize = 8;
 
 /// How long an unused answer is kept, ns: longer than stacks wait for their JVM's data.
-const KEPT: u64 = 120_000_000_000;
+const KEPT_NS: u64 = 120_000_000_000;
 
 #[derive(Debug)]
-pub(crate) struct MethodCache(Cache<(ProcessId, MethodAt), Vec<TimedResult<FrameChain>>>);
+pub(crate) struct MethodCache(Cache<(ProcessId, InterpretedFrame), Vec<TimedResult<FrameChain>>>);
 
 impl MethodCache {
     pub(crate) fn new(capacity: usize) -> MethodCache {
@@ -32,18 +32,25 @@ impl MethodCache {
     pub(crate) fn get(
         &mut self,
         id: ProcessId,
-        at: MethodAt,
+        at: InterpretedFrame,
         time: MonoNs,
     ) -> Option<TimedResult<FrameChain>> {
         let answers = self.0.get_mut(&(id, at))?;
-        let about = answers.iter().filter(|answer| answer.times.contain(time));
+        let about = answers.iter().filter(|answer| answer.times.contains(time));
         // Take the answer that begins nearest. Of two, take the first, given when more was known of that time.
         about.min_by_key(|answer| time.0 - answer.times.from).cloned()
     }
 
     /// Caches an answer for times `from..=until`. If the answer before is the same, it is valid in between too.
-    pub(crate) fn insert(&mut self, id: ProcessId, at: MethodAt, from: u64, until: u64, frames: FrameChain) {
-        self.0.age(MonoNs(until), KEPT);
+    pub(crate) fn insert(
+        &mut self,
+        id: ProcessId,
+        at: InterpretedFrame,
+        from: u64,
+        until: u64,
+        frames: FrameChain,
+    ) {
+        self.0.age(MonoNs(until), KEPT_NS);
         let answer = TimedResult { result: frames, times: ValidTimes { from, until } };
         let Some(answers) = self.0.get_mut(&(id, at)) else {
             self.0.insert((id, at), vec![answer]);
@@ -67,7 +74,7 @@ mod tests {
     use crate::symbolize::frames::unknown;
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
-    const AT: MethodAt = MethodAt { method: 0x10, bcp: 0x20 };
+    const AT: InterpretedFrame = InterpretedFrame { method: 0x10, bcp: 0x20 };
 
     #[test]
     fn an_answer_holds_for_its_time() {
@@ -77,7 +84,7 @@ mod tests {
         cache.insert(ID, AT, 10, 20, frames.clone());
         let times = [9, 10, 20, 21];
         assert_eq!(times.map(|time| cache.get(ID, AT, MonoNs(time)).is_some()), [false, true, true, false]);
-        assert!(cache.get(ID, MethodAt { bcp: 0, ..AT }, MonoNs(15)).is_none());
+        assert!(cache.get(ID, InterpretedFrame { bcp: 0, ..AT }, MonoNs(15)).is_none());
         cache.insert(ID, AT, 25, 30, frames);
         let times = [9, 10, 22, 30, 31];
         assert_eq!(

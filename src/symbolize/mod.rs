@@ -5,6 +5,7 @@
 //! messages: files and offsets in, functions out. Native code is looked up by file offset, never by pid, so lookups
 //! work after the process has ended.
 
+mod address_cache;
 mod aliases;
 mod blaze;
 mod branch_mark;
@@ -41,7 +42,6 @@ mod jit;
 mod jvm_threads;
 mod jvms;
 pub mod kernel;
-mod known;
 mod live_kernel;
 mod lookup;
 mod machine;
@@ -66,9 +66,9 @@ mod stack_lookup;
 mod stats;
 mod symbol_file;
 mod symbolizer;
+mod symbolizer_eviction;
 mod tables;
 mod thread_local;
-mod upkeep;
 mod variables;
 mod vdso;
 mod vthread;
@@ -80,13 +80,13 @@ pub use demangle::demangle;
 pub use followed::{JvmLog, JvmMemory};
 pub use frame_rules::NoTable;
 #[cfg(any(test, fuzzing))]
-pub use go_table::made as go_made;
+pub use go_table::fixture as go_fixture;
 pub use jit::PerfMapStats;
 pub use jvms::JavaLeafCounts;
 pub(crate) use message::JavaClassAt;
-pub use message::{LogStats, PerfMapFacts, ThreadToUnwind};
+pub use message::{LogStats, PerfMapFacts, ProcessLogStats, ThreadToUnwind};
 pub use outside::OutsideProcess;
-pub use place::{AddressSpaces, CodePlace, FileHandle};
+pub use place::{AddressSpaces, CodePlace, FileHandle, IdentifiedFile};
 pub use probed_file::{NoProbeSite, ProbeSite, ProbedFile};
 pub use stack_lookup::NamedStack;
 pub use stats::Stats;

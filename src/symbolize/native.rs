@@ -11,7 +11,7 @@ use super::elf::{Elf, ElfError};
 use super::entry;
 use super::extents::Extents;
 use super::file_traits;
-use super::function::{Called, NativeFunction};
+use super::function::{FunctionName, NativeFunction};
 use super::go::GoCode;
 use super::htlhash;
 use super::message::FileFacts;
@@ -231,7 +231,7 @@ impl Native {
     }
 
     /// The function that contains `address`, by the extent of its code.
-    fn extent(&self, address: u64) -> Option<(Called, Kind)> {
+    fn extent(&self, address: u64) -> Option<(FunctionName, Kind)> {
         let (elf, extents) = (&self.own.elf, self.extents());
         let (start, raw) = match extents.start_of(address) {
             Some(start) => {
@@ -257,7 +257,7 @@ impl Native {
                 }
             },
         };
-        Some(raw.map_or((Called::Start(start), Kind::Native), |raw| called(&raw)))
+        Some(raw.map_or((FunctionName::Start(start), Kind::Native), |raw| called(&raw)))
     }
 
     /// The function without a size that reaches to an address, as far as known. A function with a description ends
@@ -301,10 +301,10 @@ impl Native {
     }
 }
 
-fn called(raw: &[u8]) -> (Called, Kind) {
+fn called(raw: &[u8]) -> (FunctionName, Kind) {
     let plain = raw.strip_suffix(b"@plt");
     let (name, kind) = demangle(plain.unwrap_or(raw));
-    (Called::Name(if plain.is_some() { name + "@plt" } else { name }), kind)
+    (FunctionName::Name(if plain.is_some() { name + "@plt" } else { name }), kind)
 }
 
 /// An inlined function without a name is left out: the line in its caller is known.
@@ -312,7 +312,7 @@ fn inlined_function(name: &str, at: SourceLocation) -> Option<NativeFunction> {
     let (name, _) = Some(name).filter(|name| !name.is_empty()).map(|name| demangle(name.as_bytes()))?;
     Some(NativeFunction {
         kind: Kind::NativeInlined,
-        called: Called::Name(name),
+        called: FunctionName::Name(name),
         file: at.file.map(|file| clean_path(&file)),
         line: at.line,
     })

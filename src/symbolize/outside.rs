@@ -12,10 +12,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::child::{MAX_DIVISOR, WorkerCost, WorkerProcess};
 use super::message::{ThreadToUnwind, WorkerRequest, WorkerResponse};
 use crate::outside::OutsideStack;
-use crate::process::patience::Tenant;
+use crate::process::timed_calls::Tenant;
 
 /// Deadline of a request. A process can block the reading of its memory, by pages behind a user-space file system.
-const DEADLINE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Threads in one request.
 const BATCH: usize = 256;
 
@@ -78,7 +78,7 @@ impl OutsideWorker {
         // The worker shares the position.
         rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).ok()?;
         if self.child.is_none() {
-            self.child = WorkerProcess::start(self.binary.clone(), DEADLINE, MAX_DIVISOR).ok();
+            self.child = WorkerProcess::start(self.binary.clone(), TIMEOUT, MAX_DIVISOR).ok();
         }
         let child = self.child.as_mut()?;
         let request = WorkerRequest::Unwind { space: process.space, threads: threads.to_vec() };

@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 2048;
 /// How long to wait for the end of a collection before a lock is looked at again.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The most such pauses in one request: a process may be in a collection for long, or only say so.
-const MOST_PAUSES: u32 = 100;
+const MAX_PAUSES: u32 = 100;
 
 /// The memory of a process during one request.
 struct KeptMemory {
@@ -73,7 +73,7 @@ pub(super) fn unwind_threads(
     let mut unwound = |thread: &ThreadToUnwind| loop {
         let mut read = |address: u64, buffer: &mut [u8]| memory.read(address, buffer);
         let stack = unwind(&pages, &thread.waiting, thread.leaf, &mut read);
-        if pauses == MOST_PAUSES || !stack.as_ref().is_some_and(|stack| stack.lock_is_hidden) {
+        if pauses == MAX_PAUSES || !stack.as_ref().is_some_and(|stack| stack.lock_is_hidden) {
             return stack;
         }
         // The thread waits on, and the collection ends soon: its lock is read then, from memory as it is then.

@@ -20,11 +20,11 @@ use crate::profile::UnknownReason;
 use crate::profile::frame::clean;
 
 /// Bytes read from the end of one file, at most: maps of 168 MB were seen (sandstorm-io/blackrock 37).
-const MOST_READ: u64 = 256 << 20;
+const MAX_READ: u64 = 256 << 20;
 /// Bytes read in one step, at most: the worker must answer in time.
 const STEP: u64 = 8 << 20;
 /// Steps of one reading, at most, if the file does not grow meanwhile.
-pub(crate) const MAX_STEPS: u64 = MOST_READ / STEP + 1;
+pub(crate) const MAX_STEPS: u64 = MAX_READ / STEP + 1;
 /// Functions of one map, and bytes of their names. At both limits, the worker is still too small to be replaced.
 const MAX_ENTRIES: usize = 1 << 18;
 const MAX_NAMES: usize = 20 << 20;
@@ -68,7 +68,7 @@ impl PerfMap {
     }
 
     fn read_from(&mut self, size: u64, read_at: impl Fn(&mut [u8], u64) -> usize) -> PerfMapFacts {
-        if size < self.read_to || size - self.read_to > MOST_READ {
+        if size < self.read_to || size - self.read_to > MAX_READ {
             self.begin_anew(size);
         }
         let end = size.min(self.read_to + STEP);
@@ -109,7 +109,7 @@ impl PerfMap {
     /// known may be of code that is gone.
     fn begin_anew(&mut self, size: u64) {
         let begun_anew = self.facts.begun_anew + u64::from(self.read_to > 0);
-        let (read, left_out) = (self.facts.read, size.saturating_sub(MOST_READ));
+        let (read, left_out) = (self.facts.read, size.saturating_sub(MAX_READ));
         let facts = PerfMapFacts { begun_anew, read, left_out, ..PerfMapFacts::default() };
         *self = PerfMap { facts, read_to: left_out, skipping: left_out > 0, ..PerfMap::default() };
     }
@@ -323,13 +323,13 @@ mod tests {
         let size = 1 << 40;
         file.write_all_at(b"\n20000 10 b\n", size - 12).unwrap();
         let mut facts = read_all(&mut map, &file);
-        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 1, size - MOST_READ));
+        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 1, size - MAX_READ));
         assert_eq!(name(&map, 0x10000), None, "it may be other code by now");
         assert_eq!(name(&map, 0x20000).unwrap(), "b");
         // A file that has grown by too much between two readings is read anew, too.
         file.write_all_at(b"\n20000 10 c\n", 2 * size - 12).unwrap();
         facts = read_all(&mut map, &file);
-        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 2, 2 * size - MOST_READ));
+        assert_eq!((facts.lines, facts.begun_anew, facts.left_out), (1, 2, 2 * size - MAX_READ));
         assert_eq!(name(&map, 0x20000).unwrap(), "c");
     }
 

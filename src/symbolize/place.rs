@@ -61,6 +61,15 @@ impl FileHandle {
     }
 }
 
+/// A file with its number.
+#[derive(Clone, Debug)]
+pub struct IdentifiedFile {
+    /// Identifies the file for good.
+    pub id: FileId,
+    /// Handle to read the file by.
+    pub handle: FileHandle,
+}
+
 /// Where an address leads.
 #[derive(Clone, Debug)]
 pub enum CodePlace {

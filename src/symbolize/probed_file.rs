@@ -115,7 +115,7 @@ impl ProbedFile {
             let Some(section) = elf.section(table) else { continue };
             let Some(names) = elf.strings_of(section) else { continue };
             match symbol_in(elf, section, names, symbol)? {
-                Some((FUNCTION, address)) => {
+                Some(FunctionSymbol { kind: FUNCTION, address }) => {
                     return Ok(ProbeSite { offset: code_offset(elf, address)?, semaphore: 0 });
                 }
                 Some(_) => indirect = true,
@@ -149,13 +149,20 @@ impl ProbedFile {
     }
 }
 
-/// The kind and the address of a defined function.
+/// A symbol of a defined function.
+struct FunctionSymbol {
+    /// [`FUNCTION`] or [`INDIRECT_FUNCTION`].
+    kind: u8,
+    address: u64,
+}
+
+/// A function with this name; an indirect one only if there is no other.
 fn symbol_in(
     elf: &Elf,
     section: &Section,
     names: &Section,
     symbol: &str,
-) -> Result<Option<(u8, u64)>, NoProbeSite> {
+) -> Result<Option<FunctionSymbol>, NoProbeSite> {
     let names = places_of(elf, names, symbol)?;
     within(section.size, MAX_SYMBOLS)?;
     if names.is_empty() {
@@ -180,9 +187,9 @@ fn symbol_in(
             }
             let address = fields.word(elf.class(), value, value);
             if kind == FUNCTION {
-                return Ok(Some((kind, address)));
+                return Ok(Some(FunctionSymbol { kind, address }));
             }
-            found = Some((kind, address));
+            found = Some(FunctionSymbol { kind, address });
         }
     }
     Ok(found)

@@ -6,7 +6,7 @@
 
 use super::elf::Elf;
 use super::program_headers;
-use crate::unwind::{Rule, TableWindow};
+use crate::unwind::{Rule, TableRange};
 
 /// The kernel's `struct ucontext` is on top of the stack: `uc_mcontext` at 40, there `sp` and `ip` at 120, `bp` at 80
 /// (`arch/x86/include/uapi/asm/sigcontext.h`).
@@ -26,7 +26,7 @@ const MAX_FOUND: usize = 64;
 
 /// Where such code is, sorted, as the unwinder looks it up: a return address is looked up by the byte before it. Only
 /// files with a C library or a runtime of their own have such code. Other files are not searched.
-pub(super) fn all(elf: &Elf) -> Vec<TableWindow> {
+pub(super) fn all(elf: &Elf) -> Vec<TableRange> {
     if program_headers::needs_libraries(elf) {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ pub(super) fn all(elf: &Elf) -> Vec<TableWindow> {
     found
 }
 
-fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<TableWindow>) {
+fn search(elf: &Elf, start: u64, end: u64, found: &mut Vec<TableRange>) {
     // Each chunk begins with the end of the previous one, because code may lie in both.
     let mut chunk = vec![0; BEFORE + CHUNK];
     let mut at = start;
@@ -66,11 +66,11 @@ fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// The signal return code that ends at `end`, if there is one; `first` is the offset of the first byte.
-fn code_that_ends(bytes: &[u8], first: u64, end: usize) -> Option<TableWindow> {
+fn code_that_ends(bytes: &[u8], first: u64, end: usize) -> Option<TableRange> {
     let code = CODES.into_iter().find(|code| bytes[..end].ends_with(code))?;
     let start = end - code.len();
     let own = start.checked_sub(1).is_some_and(|before| bytes[before] != RET);
-    Some(TableWindow { start: first + start as u64 - u64::from(own), end: first + end as u64 })
+    Some(TableRange { start: first + start as u64 - u64::from(own), end: first + end as u64 })
 }
 
 #[cfg(test)]
@@ -99,19 +99,19 @@ mod tests {
         let [long, short] = CODES;
         let places = [300, CHUNK - 5, 2 * CHUNK - 1, 2 * CHUNK + 100, 3 * CHUNK - long.len()];
         for (code, place) in CODES.into_iter().flat_map(|code| places.map(|place| (code, place))) {
-            let window = TableWindow { start: place as u64 - 1, end: (place + code.len()) as u64 };
-            assert_eq!(all(&file(&[(place, code)])), [window], "{place:#x}");
+            let range = TableRange { start: place as u64 - 1, end: (place + code.len()) as u64 };
+            assert_eq!(all(&file(&[(place, code)])), [range], "{place:#x}");
         }
         // A `ret` before the code keeps its byte. Another system call is other code.
         let after = all(&file(&[(500, &[RET]), (501, short), (600, b"\xb8\x0e\0\0\0\x0f\x05")]));
-        assert_eq!(after, [TableWindow { start: 501, end: 508 }]);
+        assert_eq!(after, [TableRange { start: 501, end: 508 }]);
         assert_eq!(all(&file(&[(400, short), (500, long)])).len(), 2);
     }
 
     #[test]
     fn a_file_that_describes_nothing_else_has_a_table_of_it_alone() {
         let part = frame_rules::table(&file(&[(500, CODES[0])]), None).unwrap();
-        assert_eq!(part.window, TableWindow { start: 499, end: 510 });
+        assert_eq!(part.range, TableRange { start: 499, end: 510 });
         let rules = [498, 499, 508, 509].map(|offset| part.table.rule(offset));
         assert_eq!(rules, [Rule::None, RULE, RULE, Rule::None]);
         assert_eq!(frame_rules::table(&file(&[]), None), Err(NoTable::NoFrames));

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::address_cache::{SpaceNumber, TimedResult, ValidTimes};
 use super::frames::FrameChain;
-use super::known::{SpaceNumber, TimedResult, ValidTimes};
 use super::lookup::WordLookup;
 use super::vthread;
 use crate::profile::{Frame, Kind, UnknownReason};
@@ -49,12 +49,12 @@ impl<'s> LastLookup<'s> {
     /// Number of outermost words of `next`, whose code is in `space`, that lead where those of the last stack do. The
     /// leaf is never included.
     pub(super) fn shared_with(&self, next: &Stack, space: Option<SpaceNumber>) -> usize {
-        let is_cut = |stack: &Stack| stack.end == StopReason::Depth;
+        let is_cut = |stack: &Stack| stack.stop_reason == StopReason::Depth;
         let same_space =
             |last: &&&Stack| space.is_some() && space == self.space && is_cut(last) == is_cut(next);
         let Some(last) = self.stack.as_ref().filter(same_space) else { return 0 };
         let words = last.user.iter().rev().zip(next.user.iter().rev()).zip(&self.valid);
-        let same = words.take_while(|((a, b), valid)| a == b && valid.contain(next.at)).count();
+        let same = words.take_while(|((a, b), valid)| a == b && valid.contains(next.at)).count();
         same.min(next.user.len().saturating_sub(1))
     }
 
@@ -75,7 +75,7 @@ impl<'s> LastLookup<'s> {
         } else {
             let mut all = self.valid.last().copied().unwrap_or(ValidTimes::ALL);
             self.valid.extend(steps.iter().rev().map(|step| {
-                all = all.both(step.times);
+                all = all.intersect(step.times);
                 all
             }));
         }

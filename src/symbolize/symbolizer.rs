@@ -7,6 +7,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use super::address_cache::{
+    AddressCache, KnownAddress, LookupAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
+};
 use super::cache::Cache;
 use super::child::{MAX_DIVISOR, WorkerProcess};
 use super::config::SymbolConfig;
@@ -16,15 +19,12 @@ use super::followed::{JvmLog, JvmMemory};
 use super::frames::{FrameChain, interpreter, is_lasting, unknown, vsyscall};
 use super::jit::JitMaps;
 use super::jvms::{JavaLeafCounts, JvmNames};
-use super::known::{
-    AddressCache, KnownAddress, SampledAddress, SpaceNumber, TimedAddress, TimedResult, ValidTimes,
-};
 use super::live_kernel::Kernel;
 use super::lookup::{BatchAnswer, Slot, WantedFile, WantedMethods, WordLookup, WordQuery, WorkerBatch};
-use super::message::{LogStats, ThreadToUnwind};
-use super::method_cache::MethodAt;
+use super::message::{ProcessLogStats, ThreadToUnwind};
+use super::method_cache::InterpretedFrame;
 use super::outside::{OutsideProcess, OutsideWorker};
-use super::place::{AddressSpaces, CodePlace};
+use super::place::{AddressSpaces, CodePlace, IdentifiedFile};
 use super::stack_lookup::{InlineExpansion, LastLookup, NamedStack, StackLookup};
 use super::stats::Stats;
 use super::vdso;
@@ -69,7 +69,7 @@ impl Symbolizer {
     /// # Errors
     /// If the worker cannot be started.
     pub fn start(config: SymbolConfig) -> Result<Symbolizer> {
-        let child = WorkerProcess::start(config.binary.clone(), config.deadline, MAX_DIVISOR)?;
+        let child = WorkerProcess::start(config.binary.clone(), config.timeout, MAX_DIVISOR)?;
         Ok(Symbolizer {
             child,
             kernel: Kernel::read(),
@@ -116,7 +116,7 @@ impl Symbolizer {
     /// Reads the new records of the followed JVMs' logs, and checks the known code in the memory of JVMs that `ran`.
     /// Call this after each window, before [`symbolize`](Self::symbolize): `ran` are all processes that the stacks
     /// belong to. Their agents must have had time to log their code.
-    pub fn refresh_jvm_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<(ProcessId, LogStats)> {
+    pub fn refresh_jvm_sources(&mut self, ran: &HashSet<ProcessId>) -> Vec<ProcessLogStats> {
         self.jvms.refresh_sources(ran)
     }
 
@@ -187,7 +187,7 @@ impl Symbolizer {
         self.child.pid()
     }
 
-    /// Process id of a worker that reads JVMs' logs or memory, if one was started.
+    /// Process id of a worker that reads JVMs' logs or memory, if one was started. Only tests call this.
     #[must_use]
     pub fn java_worker_pid(&self) -> Option<u32> {
         self.jvms.pid()
@@ -230,7 +230,7 @@ impl Symbolizer {
                 steps.push(known.map(|slot| WordLookup { slot, astray: false, new_in: None }));
                 continue;
             }
-            let place = spaces.place(id, at, seen.probe());
+            let place = spaces.place(id, at, seen.lookup_pc());
             let nowhere = matches!(place, CodePlace::Unknown(UnknownReason::NotMapped));
             let astray = depth > 0 && nowhere;
             let slot = self.look_up_code(id, at, seen, place, wanted);
@@ -238,9 +238,9 @@ impl Symbolizer {
             let times = match slot {
                 // The same address may end another stack, in which it is a return address.
                 _ if nowhere => ValidTimes::NONE,
-                Slot::Java(..) => ValidTimes::NONE,
+                Slot::Java { .. } => ValidTimes::NONE,
                 // New memory without a file is not reported, so earlier samples may have seen other code.
-                Slot::Jit(..) => ValidTimes { from: at.0, ..ValidTimes::ALL },
+                Slot::Jit { .. } => ValidTimes { from: at.0, ..ValidTimes::ALL },
                 _ => ValidTimes::ALL,
             };
             steps.push(TimedResult { result: WordLookup { slot, astray, new_in: space }, times });
@@ -257,7 +257,7 @@ impl Symbolizer {
         id: ProcessId,
         at: MonoNs,
         space: Option<SpaceNumber>,
-        seen: SampledAddress,
+        seen: LookupAddress,
     ) -> Option<TimedResult<Slot>> {
         let known = self.known.get(space?, seen, at, self.jvms.changes(id))?;
         Some(known.map(|address| match address {
@@ -271,15 +271,15 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        seen: SampledAddress,
+        seen: LookupAddress,
         place: CodePlace,
         wanted: &mut WorkerBatch,
     ) -> Slot {
-        let pc = seen.probe();
+        let pc = seen.lookup_pc();
         let (file_id, file, offset) = match place {
             CodePlace::File { id, file, offset } => (id, file, offset),
             CodePlace::Vdso { vdso, offset } => match self.vdso(vdso) {
-                Some((id, image)) => (id, image, offset),
+                Some(IdentifiedFile { id, handle }) => (id, handle, offset),
                 None => return Slot::Known(unknown(UnknownReason::FileUnavailable, None, offset)),
             },
             CodePlace::Generated => {
@@ -295,9 +295,9 @@ impl Symbolizer {
         match self.native.get(&(file_id, offset)) {
             Some(frames) => Slot::Known(frames),
             None => {
-                let first = || WantedFile { file, by: (id, at), offsets: Vec::new() };
+                let first = || WantedFile { file, mapped_by: id, mapped_at: at, offsets: Vec::new() };
                 wanted.native.entry(file_id).or_insert_with(first).offsets.push(offset);
-                Slot::Native(file_id, offset)
+                Slot::Native { file: file_id, offset }
             }
         }
     }
@@ -307,7 +307,7 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        seen: SampledAddress,
+        seen: LookupAddress,
         wanted: &mut WorkerBatch,
     ) -> Slot {
         if self.jvms.follows(id) {
@@ -315,14 +315,14 @@ impl Symbolizer {
             if times.last() != Some(&at.0) {
                 times.push(at.0);
             }
-            return Slot::Java(id, seen, at.0);
+            return Slot::Java { process: id, address: seen, at_ns: at.0 };
         }
-        let pc = seen.probe();
+        let pc = seen.lookup_pc();
         if self.jvms_without_agent.contains(&id) {
             return Slot::Known(unknown(UnknownReason::NoAgent, None, pc));
         }
         wanted.jit.entry(id).or_default().push(TimedAddress { pc, at });
-        Slot::Jit(id, pc)
+        Slot::Jit { process: id, pc }
     }
 
     /// Looks up a method that a JVM's interpreter ran.
@@ -330,7 +330,7 @@ impl Symbolizer {
         &mut self,
         id: ProcessId,
         at: MonoNs,
-        method: MethodAt,
+        method: InterpretedFrame,
         wanted: &mut WorkerBatch,
     ) -> TimedResult<Slot> {
         if method.method == 0 || !self.jvms.reads_memory(id) {
@@ -341,7 +341,7 @@ impl Symbolizer {
         }
         let first = wanted.interpreted.entry(id).or_default().entry(method).or_insert(at.0);
         *first = at.0.min(*first);
-        TimedResult { result: Slot::Interpreted(id, method), times: ValidTimes::NONE }
+        TimedResult { result: Slot::Interpreted { process: id, frame: method }, times: ValidTimes::NONE }
     }
 
     /// Names the interpreted methods in these stacks ahead of symbolization. Stacks may wait until their JVM has
@@ -351,7 +351,12 @@ impl Symbolizer {
         for stack in stacks {
             for word in &stack.user {
                 if let UserWord::Interpreted { method, bcp } = *word {
-                    self.interpreted(stack.key.process, stack.at, MethodAt { method, bcp }, &mut wanted);
+                    self.interpreted(
+                        stack.key.process,
+                        stack.at,
+                        InterpretedFrame { method, bcp },
+                        &mut wanted,
+                    );
                 }
             }
         }
@@ -360,7 +365,7 @@ impl Symbolizer {
 
     fn ask_interpreted(&mut self, wanted: WantedMethods, found: &mut BatchAnswer) {
         for (id, wanted) in wanted {
-            let wanted: Vec<(MethodAt, u64)> = wanted.into_iter().collect();
+            let wanted: Vec<(InterpretedFrame, u64)> = wanted.into_iter().collect();
             let frames = self.jvms.methods(id, &wanted);
             found.interpreted.extend(wanted.iter().map(|&(at, _)| (id, at)).zip(frames));
         }
@@ -390,7 +395,7 @@ impl Symbolizer {
             found.jit.extend(seen.iter().map(|address| (id, address.pc)).zip(frames));
         }
         for (id, wanted) in wanted.java {
-            let mut wanted: Vec<(SampledAddress, Vec<u64>)> = wanted.into_iter().collect();
+            let mut wanted: Vec<(LookupAddress, Vec<u64>)> = wanted.into_iter().collect();
             // Sorted by address, because a method's debug records are read from its beginning on.
             wanted.sort_unstable_by_key(|(seen, _)| (seen.pc, seen.leaf));
             for ((seen, times), frames) in wanted.iter().zip(self.jvms.frames(id, &wanted)) {
@@ -415,7 +420,7 @@ impl Symbolizer {
     ) -> NamedStack {
         self.count_java_leaf(stack, &lookup.steps, found);
         let StackLookup { steps, mut shared } = lookup;
-        let mut cut = stack.end == StopReason::Depth;
+        let mut cut = stack.stop_reason == StopReason::Depth;
         let mut own = Vec::with_capacity(steps.len());
         for (WordLookup { slot, astray, new_in }, word) in steps.into_iter().zip(&stack.user) {
             let frames = found.frames(&slot);
@@ -449,14 +454,15 @@ impl Symbolizer {
     fn count_java_leaf(&mut self, stack: &Stack, steps: &[WordLookup], found: &BatchAnswer) {
         let java = match steps.first().map(|step| &step.slot) {
             Some(Slot::JavaKnown(java)) => java,
-            Some(&Slot::Java(id, seen, at)) => match found.java.get(&(id, seen, at)) {
+            Some(&Slot::Java { process, address, at_ns }) => match found.java.get(&(process, address, at_ns))
+            {
                 Some(java) => java,
                 None => return,
             },
             _ => return,
         };
         let is_method = |f: &Arc<Frame>| matches!(f.kind, Kind::Java | Kind::JavaInlined);
-        if stack.kernel.is_empty() && java.frames.last().is_some_and(is_method) {
+        if stack.kernel.is_empty() && java.chain.last().is_some_and(is_method) {
             let leaves = self.java_leaves.entry(stack.key.process).or_default();
             leaves.all += 1;
             leaves.before_attach += u64::from(java.before_attach);

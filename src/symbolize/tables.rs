@@ -7,20 +7,20 @@ use super::child::WorkerLoss;
 use super::compat_vdso;
 use super::frame_rules::NoTable;
 use super::message::{TableBytes, WorkerRequest, WorkerResponse};
-use super::place::FileHandle;
+use super::place::{FileHandle, IdentifiedFile};
 use super::symbolizer::{COMPAT_VDSO, VDSO};
-use crate::process::{FileId, Vdso};
-use crate::unwind::{Table, TablePart, TableWindow};
+use crate::process::Vdso;
+use crate::unwind::{Table, TablePart, TableRange};
 
 impl Symbolizer {
     /// A vdso's image, by a number that no file of a process has. That of 32-bit programs is made on demand.
     #[must_use]
-    pub fn vdso(&self, vdso: Vdso) -> Option<(FileId, FileHandle)> {
+    pub fn vdso(&self, vdso: Vdso) -> Option<IdentifiedFile> {
         let (id, image) = match vdso {
             Vdso::Native => (VDSO, &self.vdso),
             Vdso::Compat => (COMPAT_VDSO, self.compat_vdso.get_or_init(compat_vdso::image)),
         };
-        image.clone().map(|fd| (id, FileHandle::Image { name: "[vdso]".into(), fd }))
+        image.clone().map(|fd| IdentifiedFile { id, handle: FileHandle::Image { name: "[vdso]".into(), fd } })
     }
 
     /// The unwind table of a file, or of a part of it around an offset, built by the worker.
@@ -38,7 +38,7 @@ impl Symbolizer {
         match answer {
             Ok(WorkerResponse::UnwindTable(Ok(TableBytes { bytes, start, end }))) => {
                 let table = Table::from_bytes(bytes).ok_or(NoTable::BadFile)?;
-                Ok(TablePart { table, window: TableWindow { start, end } })
+                Ok(TablePart { table, range: TableRange { start, end } })
             }
             Ok(WorkerResponse::UnwindTable(Err(why))) => Err(why),
             Ok(_) => Err(NoTable::BadFile),

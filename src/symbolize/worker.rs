@@ -7,12 +7,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::elf::Elf;
 use super::frame_rules::{self, NoTable};
-use super::function::{Called, NativeFunction};
+use super::function::{FunctionName, NativeFunction};
 use super::java_log::{JavaLog, JavaSource};
 use super::java_memory::JavaMemory;
 use super::memory;
 use super::message::{
-    DebugKind, FileFacts, JitPc, MAX_MESSAGE, TableBytes, WorkerObject, WorkerRequest, WorkerResponse,
+    DebugKind, FileFacts, JitLookup, MAX_MESSAGE, TableBytes, WorkerObject, WorkerRequest, WorkerResponse,
 };
 use super::name_answers::{FunctionLabel, Name, NameAnswersBuilder};
 use super::native::Native;
@@ -21,9 +21,9 @@ use super::perfmap::PerfMap;
 use super::process_context;
 use super::sandbox;
 use super::thread_local;
-use crate::process::channel::{Channel, ChannelError};
+use crate::process::channel::{Channel, ChannelError, Received};
 use crate::profile::{Kind, UnknownReason};
-use crate::unwind::{TablePart, TableWindow};
+use crate::unwind::{TablePart, TableRange};
 
 /// The hidden first argument that makes this binary a worker.
 pub const ARGUMENT: &str = "__worker";
@@ -47,12 +47,12 @@ const MAX_RECENT: usize = 4;
 fn serve(channel: &Channel<BorrowedFd<'_>>) -> Result<(), ChannelError> {
     let mut worker = Worker::default();
     loop {
-        let (request, descriptors) = match channel.receive(MAX_MESSAGE, None) {
+        let Received { message, descriptors } = match channel.receive(MAX_MESSAGE, None) {
             Ok(received) => received,
             Err(ChannelError::Closed) => return Ok(()),
             Err(e) => return Err(e),
         };
-        let response = match request {
+        let response = match message {
             WorkerRequest::Unwind { space, threads } => unwind_threads(descriptors, space, &threads),
             other => worker.answer(other, descriptors.into_iter().next_back()),
         };
@@ -194,7 +194,7 @@ impl Worker {
 /// The file is not kept, because it is seldom needed again.
 fn unwind_table(fd: OwnedFd, around: Option<u64>) -> Result<TableBytes, NoTable> {
     let elf = Elf::read(File::from(fd)).map_err(|_| NoTable::BadFile)?;
-    let TablePart { table, window: TableWindow { start, end } } = frame_rules::table(&elf, around)?;
+    let TablePart { table, range: TableRange { start, end } } = frame_rules::table(&elf, around)?;
     Ok(TableBytes { bytes: table.into_bytes(), start, end })
 }
 
@@ -209,8 +209,8 @@ fn names(native: &Native, offsets: &[u64], lines: bool) -> WorkerResponse {
             let name = |f: NativeFunction| Name {
                 kind: f.kind,
                 label: match f.called {
-                    Called::Name(name) => FunctionLabel::Text(names.text(&name)),
-                    Called::Start(start) => FunctionLabel::Start(start),
+                    FunctionName::Name(name) => FunctionLabel::Text(names.text(&name)),
+                    FunctionName::Start(start) => FunctionLabel::Start(start),
                 },
                 file: f.file.map(|file| names.text(&file)),
                 line: f.line,
@@ -225,9 +225,9 @@ fn names(native: &Native, offsets: &[u64], lines: bool) -> WorkerResponse {
     WorkerResponse::Names(names.finish())
 }
 
-fn jit(map: &PerfMap, addresses: &[JitPc], raw: bool) -> WorkerResponse {
+fn jit(map: &PerfMap, addresses: &[JitLookup], raw: bool) -> WorkerResponse {
     let mut names = NameAnswersBuilder::default();
-    for &JitPc { pc, earlier } in addresses {
+    for &JitLookup { pc, earlier } in addresses {
         let answer = map.find(pc, raw, earlier).map(|name| {
             let label = FunctionLabel::Text(names.text(&name));
             vec![Name { kind: Kind::Jit, label, file: None, line: 0, bci: None }]

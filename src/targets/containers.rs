@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::plan::allowance::{TimeAllowance, cpu_time, next_look};
+use crate::plan::allowance::{TimeAllowance, cpu_time, next_cgroup_read};
 use crate::process::cgroup::CgroupMembership;
 use crate::process::container::{Container as Found, ContainerNames, Node};
 use crate::process::hierarchies::Hierarchies;
@@ -21,13 +21,13 @@ const MAX_KNOWN: usize = 65_536;
 const UNNAMED: Duration = Duration::from_secs(30);
 /// Looking up the cgroups of programs that begin may take one part in this many of CPU time, and what was saved while
 /// few began. When many begin, their cgroups are looked up at the end of the window instead.
-const NOTICE_PART: u32 = 300;
+const NOTICE_SHARE_DIVISOR: u32 = 300;
 const NOTICE_SAVED: Duration = Duration::from_millis(20);
 /// How often to look for cgroups that have gone. A cgroup is evicted at the second look that does not find it: by then
 /// all stacks of its processes have been reported.
 const LEAVE_EVERY: Duration = Duration::from_secs(300);
 /// How often to ask for missing names.
-const AGAIN: Duration = Duration::from_millis(900);
+const NAME_RETRY_INTERVAL: Duration = Duration::from_millis(900);
 
 /// The containers of cgroups. A cgroup is looked up when a program begins or is sampled in it.
 pub(crate) struct Containers {
@@ -41,7 +41,7 @@ pub(crate) struct Containers {
     next_leave: Instant,
     /// Cgroups whose names are still missing: number, directory, and how long to ask.
     unnamed: Vec<(u64, PathBuf, Instant)>,
-    next_look: Instant,
+    next_cgroup_read: Instant,
     noticing: TimeAllowance,
     next_names: Instant,
 }
@@ -58,8 +58,8 @@ impl Containers {
             gone: HashSet::new(),
             next_leave: now + LEAVE_EVERY,
             unnamed: Vec::new(),
-            next_look: now,
-            noticing: TimeAllowance::new(NOTICE_PART, NOTICE_SAVED, now),
+            next_cgroup_read: now,
+            noticing: TimeAllowance::new(NOTICE_SHARE_DIVISOR, NOTICE_SAVED, now),
             next_names: now,
         };
         let names = containers.node.names();
@@ -121,7 +121,7 @@ impl Containers {
             self.learn(id, &names, &dir);
         }
         new.retain(|id| !self.known.contains_key(id));
-        if !new.is_empty() && Instant::now() >= self.next_look {
+        if !new.is_empty() && Instant::now() >= self.next_cgroup_read {
             self.scan(&names);
         }
     }
@@ -142,7 +142,7 @@ impl Containers {
                 self.learn(id, names, &dir);
             }
         }
-        self.next_look = next_look(now, began);
+        self.next_cgroup_read = next_cgroup_read(now, began);
     }
 
     /// Evicts cgroups that the last look did not find either, and notes those that are missing for the first time.
@@ -176,7 +176,7 @@ impl Containers {
         if self.unnamed.is_empty() || now < self.next_names {
             return;
         }
-        self.next_names = now + AGAIN;
+        self.next_names = now + NAME_RETRY_INTERVAL;
         let names = self.node.names();
         let known = &mut self.known;
         self.unnamed.retain(|(id, dir, until)| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::capture::{CgroupMap, CgroupMember, Cgroups};
 use crate::failure::Failure;
-use crate::plan::allowance::{cpu_time, next_look};
+use crate::plan::allowance::{cpu_time, next_cgroup_read};
 use crate::plan::{Settings, Target};
 use crate::process::cgroup::CgroupMembership;
 use crate::process::group::Group;
@@ -46,7 +46,7 @@ pub(crate) struct Groups {
     /// Reports of cgroups that have ended.
     ended: Vec<GroupReport>,
     map: Option<CgroupMap>,
-    next_look: Instant,
+    next_cgroup_read: Instant,
 }
 
 impl Groups {
@@ -60,7 +60,7 @@ impl Groups {
         let first = found.unwrap_or_default();
         let (chosen, ended, map) = (Vec::new(), Vec::new(), None);
         let mut groups =
-            Groups { hierarchies, selection, first, chosen, ended, map, next_look: Instant::now() };
+            Groups { hierarchies, selection, first, chosen, ended, map, next_cgroup_read: Instant::now() };
         groups.first.clone().into_iter().for_each(|group| groups.add(group));
         Ok(groups)
     }
@@ -131,7 +131,7 @@ impl Groups {
     pub(crate) fn follow(&mut self) {
         let Some(selection) = &self.selection else { return };
         let now = Instant::now();
-        if now < self.next_look {
+        if now < self.next_cgroup_read {
             return;
         }
         let began = cpu_time();
@@ -150,7 +150,7 @@ impl Groups {
                 self.add(group);
             }
         }
-        self.next_look = next_look(now, began);
+        self.next_cgroup_read = next_cgroup_read(now, began);
     }
 
     /// Excludes from the report what throttled the chosen cgroups until now.
@@ -205,8 +205,8 @@ mod tests {
             return;
         };
         let (chosen, first, ended, map) = (Vec::new(), Vec::new(), Vec::new(), None);
-        let next_look = Instant::now();
-        let mut groups = Groups { hierarchies, selection: None, first, chosen, ended, map, next_look };
+        let next_cgroup_read = Instant::now();
+        let mut groups = Groups { hierarchies, selection: None, first, chosen, ended, map, next_cgroup_read };
         groups.add(group.clone());
         let member = |id, wanted| CgroupMember { tgid: own, group: GroupId { hierarchy, id }, wanted };
         assert_eq!(groups.compare(&[member(group.id.id, true)]), Ok(()));

@@ -12,7 +12,7 @@ use super::state::TopState;
 use crate::output::report::thousands;
 use crate::profile::Accounts;
 use crate::profile::kind::Origin;
-use crate::profile::report::NameSource;
+use crate::profile::report::ReportedNameSource;
 use crate::text::clean;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -80,7 +80,9 @@ fn account(state: &TopState) -> Line<'static> {
     let now = state.snapshot().profile.accounts(state.choice.event());
     let all = state.snapshot().totals.get(&state.choice.event()).cloned().unwrap_or_default();
     let jvms = &state.snapshot().jvms;
-    let named = jvms.iter().filter(|jvm| !matches!(jvm.names, NameSource::Off | NameSource::Refused { .. }));
+    let named = jvms
+        .iter()
+        .filter(|jvm| !matches!(jvm.names, ReportedNameSource::Off | ReportedNameSource::Refused { .. }));
     let style = if now.lost_total() > 0 { BOLD } else { Style::new() };
     Line::from(vec![
         Span::raw(format!("{} samples, ", thousands(now.kept))),

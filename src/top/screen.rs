@@ -17,7 +17,7 @@ use crate::profile::{Profile, RunReport};
 use crate::sample::Event;
 
 /// How long the thread waits for a key before it looks for a new second.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the page shows.
 #[derive(Clone, Debug)]
@@ -52,7 +52,9 @@ impl TopScreen {
         state.has_colours = setup.has_colours;
         let terminal = LiveTerminal::prepare().context("the terminal cannot be prepared")?;
         let thread = {
-            let (window, has_ended, control) = (Arc::clone(&window), Arc::clone(&has_ended), control.clone());
+            let window = Arc::clone(&window);
+            let has_ended = Arc::clone(&has_ended);
+            let control = control.clone();
             std::thread::Builder::new().name("top".into()).spawn(move || {
                 let shown = run_page(terminal, state, &window, || {
                     control.is_stopped() || has_ended.load(Ordering::Relaxed)
@@ -119,7 +121,7 @@ fn run_page(
         if std::mem::take(&mut is_changed) {
             terminal.draw(&mut state).context("the terminal failed")?;
         }
-        match LiveTerminal::input(LOOK_AGAIN).context("the terminal failed")? {
+        match LiveTerminal::input(POLL_INTERVAL).context("the terminal failed")? {
             Some(Input::Key(key)) => match state.on_key(key) {
                 Reaction::Redraw => {}
                 Reaction::Quit => break,

@@ -73,7 +73,7 @@ impl TopState {
     fn apply_scope(&mut self) {
         self.scoped = self.choice.scope.as_ref().map(|scope| {
             let mut profile = self.snapshot.profile.clone();
-            profile.keep(|labels| scope.has(labels));
+            profile.retain_labels(|labels| scope.has(labels));
             profile
         });
     }

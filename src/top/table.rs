@@ -13,7 +13,7 @@ use crate::output::report::{percent, share, thousands};
 use crate::profile::frames::Symbol;
 use crate::profile::kind::Origin;
 use crate::profile::neighbours::CallSide;
-use crate::profile::report::{JvmReport, NameSource};
+use crate::profile::report::{JvmReport, ReportedNameSource};
 use crate::profile::samples::Weight;
 use crate::profile::tables::family;
 use crate::profile::{Accounts, Labels, Profile, ProfileView};
@@ -40,7 +40,7 @@ pub(super) fn table(choice: &TopChoice, snapshot: &Snapshot, profile: &Profile) 
 }
 
 fn key(view: &ProfileView<'_>, symbol: &Symbol) -> FunctionKey {
-    let name = clean(name::plain(view.frames(), symbol).as_bytes(), MAX_NAME);
+    let name = clean(name::display_name(view.frames(), symbol).as_bytes(), MAX_NAME);
     FunctionKey { name, family: family(symbol.kind) }
 }
 
@@ -125,7 +125,7 @@ fn rate_title(event: Event) -> &'static str {
 }
 
 /// The mean number of CPUs or threads that were busy so, or the events of a second.
-#[allow(clippy::cast_precision_loss)]
+#[allow(clippy::cast_precision_loss, reason = "a figure for people")]
 fn rate(event: Event, weight: Weight, length_s: f64) -> String {
     if length_s <= 0.0 {
         return "-".to_owned();
@@ -236,14 +236,14 @@ fn account(choice: &TopChoice, snapshot: &Snapshot) -> TopTable {
 
 fn jvm_line(jvm: &JvmReport) -> String {
     let names = match &jvm.names {
-        NameSource::AgentAtStart | NameSource::AgentLate { .. } | NameSource::AgentDuringRun { .. } => {
-            "names by the agent".to_owned()
-        }
-        NameSource::Memory { .. } => "names from memory".to_owned(),
-        NameSource::Off => "no names".to_owned(),
-        NameSource::Refused { label, .. } => format!("no names: {label}"),
+        ReportedNameSource::AgentAtStart
+        | ReportedNameSource::AgentLate { .. }
+        | ReportedNameSource::AgentDuringRun { .. } => "names by the agent".to_owned(),
+        ReportedNameSource::Memory { .. } => "names from memory".to_owned(),
+        ReportedNameSource::Off => "no names".to_owned(),
+        ReportedNameSource::Refused { label, .. } => format!("no names: {label}"),
     };
-    #[allow(clippy::cast_precision_loss)]
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
     let java = if jvm.samples == 0 { 0.0 } else { jvm.java_samples as f64 / jvm.samples as f64 };
     let text = format!("JVM {} {} {}: {names}, {} Java", jvm.pid, jvm.name, jvm.version, share(java));
     clean(text.as_bytes(), MAX_NAME)

@@ -11,7 +11,7 @@ use super::keys::{Reaction, TopKey};
 use super::live::LiveWindow;
 use super::state::TopState;
 use crate::profile::labels::ContainerLabels;
-use crate::profile::report::{JvmReport, NameSource};
+use crate::profile::report::{JvmReport, ReportedNameSource};
 use crate::profile::{Accounts, Frame, Kind, Labels, Profile, RunReport};
 use crate::sample::Event;
 
@@ -42,8 +42,8 @@ fn second(window: &mut LiveWindow, stacks: &[(&str, u32, &str, u64)]) {
         Accounts { taken: kept + 9, kept, filtered: 7, period_ns: 10_000_000, ..Accounts::default() };
     profile.accounts_mut(Event::Cpu).lose("ring full", 2);
     let jvm = |pid, names| JvmReport { pid, names, name: "Shop".into(), samples: 4, ..JvmReport::default() };
-    let refused = NameSource::Refused { label: "attach disabled".into(), hint: String::new() };
-    let jvms = vec![jvm(2, NameSource::AgentLate { ms: 9 }), jvm(9, refused)];
+    let refused = ReportedNameSource::Refused { label: "attach disabled".into(), hint: String::new() };
+    let jvms = vec![jvm(2, ReportedNameSource::AgentLate { ms: 9 }), jvm(9, refused)];
     window.push(profile, RunReport { duration_s: 1.0, jvms, ..RunReport::default() });
 }
 

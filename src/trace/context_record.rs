@@ -9,7 +9,7 @@ use crate::process::memory::{LiveMemory, NamedMapping};
 /// a file in memory where the kernel does not name mappings.
 const NAMES: [&[u8]; 3] = [b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]", b"/memfd:OTEL_CTX"];
 /// Mappings with such a name that are looked at.
-const MOST_MAPPINGS: usize = 8;
+const MAX_MAPPINGS: usize = 8;
 /// Readings of a record that the process changes meanwhile.
 const ATTEMPTS: usize = 3;
 /// Bytes of a payload that are read: some dozen attributes need 1 or 2 KiB.
@@ -36,13 +36,13 @@ pub(super) struct ContextRecord {
 }
 
 /// Finds the record of a process and reads it, unless it is the one that is `known`.
-pub(super) fn look(memory: &LiveMemory, known: Option<PublishedAt>) -> Option<ContextRecord> {
+pub(super) fn read_record(memory: &LiveMemory, known: Option<PublishedAt>) -> Option<ContextRecord> {
     let bytes = |range: &Range<u64>| memory.bytes(range);
     if let Some(record) = known.and_then(|known| read(known.address, Some(known), bytes)) {
         return Some(record);
     }
     let is_named = |mapping: &NamedMapping| NAMES.iter().any(|name| mapping.name.starts_with(name));
-    let mut mappings = memory.mappings().filter(is_named).take(MOST_MAPPINGS);
+    let mut mappings = memory.mappings().filter(is_named).take(MAX_MAPPINGS);
     mappings.find_map(|mapping| read(mapping.range.start, known, bytes))
 }
 

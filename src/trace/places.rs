@@ -17,8 +17,8 @@ use crate::world::World;
 const VARIABLE: &str = "otel_thread_ctx_v1";
 
 /// Looking at processes may take one part in this many of all time in the long run.
-const PART: u32 = 10;
-const MOST_SAVED: Duration = Duration::from_secs(1);
+const SHARE_DIVISOR: u32 = 10;
+const MAX_SAVED: Duration = Duration::from_secs(1);
 /// How long it may delay the start of sampling, and each call after that.
 const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
@@ -69,7 +69,7 @@ impl ContextPlaces {
             unlinked: BTreeMap::new(),
             published: BTreeSet::new(),
             refused: BTreeSet::new(),
-            allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
+            allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
         }
     }
 
@@ -112,12 +112,12 @@ impl ContextPlaces {
         self.published.len()
     }
 
-    fn inspect_until(&mut self, world: &mut World, until: Instant) {
+    fn inspect_until(&mut self, world: &mut World, deadline: Instant) {
         while let Some(tgid) = self.due.pop_first() {
             let wanted = world.walks(tgid) && world.processes.is_alive(tgid);
             let found = if wanted { self.inspect(world, tgid) } else { PlaceResult::None };
             self.apply_result(tgid, found);
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return;
             }
         }

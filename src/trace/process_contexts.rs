@@ -15,19 +15,19 @@ use crate::sample::{MonoNs, ProcessId};
 use crate::world::{Stage, WindowEnd, WindowStacks, World};
 
 /// Looking at processes may take one part in this many of all time in the long run.
-const PART: u32 = 50;
-const MOST_SAVED: Duration = Duration::from_millis(500);
+const SHARE_DIVISOR: u32 = 50;
+const MAX_SAVED: Duration = Duration::from_millis(500);
 /// Processes that are known at a time.
 const MAX_PROCESSES: usize = 4096;
 /// Windows between two looks at a process: twice as many after each look, up to this power of two.
-const LONGEST_PAUSE: u32 = 6;
+const MAX_PAUSE_LOG2: u32 = 6;
 /// Windows after which a process that did not run is forgotten. Its samples have their names long before.
 const FORGOTTEN_AFTER: u64 = 600;
 
 /// A process that ran.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenProcess {
-    looks: u32,
+    reads: u32,
     /// Windows: when the process may be looked at again, and when it ran last.
     next: u64,
     last_ran: u64,
@@ -46,7 +46,7 @@ impl ProcessContexts {
     pub(crate) fn new() -> ProcessContexts {
         ProcessContexts {
             seen: HashMap::new(),
-            allowance: TimeAllowance::new(PART, MOST_SAVED, Instant::now()),
+            allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
             refused: 0,
         }
     }
@@ -62,14 +62,14 @@ impl ProcessContexts {
         process.next <= window
     }
 
-    fn look(&mut self, world: &mut World, id: ProcessId, at: MonoNs) {
+    fn read_context(&mut self, world: &mut World, id: ProcessId, at: MonoNs) {
         let Some(process) = self.seen.get_mut(&id) else { return };
-        process.next = world.window + (1 << process.looks.min(LONGEST_PAUSE));
-        process.looks += 1;
+        process.next = world.window + (1 << process.reads.min(MAX_PAUSE_LOG2));
+        process.reads += 1;
         let known = process.published;
-        let look = move |memory: &_| context_record::look(memory, known);
+        let read = move |memory: &_| context_record::read_record(memory, known);
         // Without a record, what the process published before still holds: the process may be changing its record.
-        let Some(record) = world.processes.look_at_memory_of(id, at, look).flatten() else { return };
+        let Some(record) = world.processes.look_at_memory_of(id, at, read).flatten() else { return };
         process.published = Some(record.at);
         let Some(payload) = record.payload else { return };
         let resource = world.symbolizer.resource(payload).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Stage for ProcessContexts {
                 && self.is_due(id, world.window)
                 && Instant::now() < until
             {
-                self.look(world, id, end.at);
+                self.read_context(world, id, end.at);
             }
         }
         self.allowance.spend(now.elapsed());

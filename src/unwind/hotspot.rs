@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Addresses of generated code.
+/// A range of addresses of generated code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeSpan {
     /// First address.
@@ -11,7 +11,7 @@ pub struct CodeSpan {
     pub end: u64,
 }
 
-/// Maximum number of spans of hand-written code: `JP_VM_STUBS`.
+/// Maximum number of spans of `StubRoutines`: `JP_VM_STUBS`.
 pub const MAX_STUBS: usize = 8;
 /// Maximum number of code heaps; HotSpot has three.
 pub const MAX_HEAPS: usize = 16;
@@ -46,7 +46,8 @@ pub struct BlockFields {
     pub code_is_offset: bool,
 }
 
-/// Where a JVM has the locks of its threads: `struct jp_vm_locks`. Offsets in bytes, addresses where the comment says so.
+/// Where a JVM has the locks of its threads: `struct jp_vm_locks`. Offsets in bytes; `call_stub`, `heap_busy` and
+/// `colours` are addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockFields {
     /// The address to which the first Java frame of a thread returns.
@@ -92,7 +93,7 @@ pub struct PointerCompression {
 
 /// Traits of a JVM: `JP_VM_HANDLES` and those that follow it, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools)] // each is a bit of its own
+#[allow(clippy::struct_excessive_bools, reason = "each is a bit of its own")]
 pub struct LockTraits {
     /// `JavaThread` and `ObjectMonitor` have handles of objects.
     pub handles: bool,
@@ -138,14 +139,14 @@ impl LockFields {
     }
 }
 
-/// A JVM, as the unwinder needs it.
+/// What the unwinder must know about a JVM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HotSpot {
+pub struct HotSpotUnwindInfo {
     /// The code of the template interpreter.
     pub interpreter: CodeSpan,
     /// The stubs to which frames of a virtual thread return while their callers are in the heap.
     pub continuation: CodeSpan,
-    /// Hand-written code; each stub has its own frame layout.
+    /// `StubRoutines`: code generated from hand-written assembler; each has its own frame layout.
     pub stubs: Vec<CodeSpan>,
     /// The code heaps, at most [`MAX_HEAPS`] of them.
     pub heaps: Vec<CodeHeap>,
@@ -154,14 +155,14 @@ pub struct HotSpot {
     /// The fields of blocks.
     pub block: BlockFields,
     /// Where an interpreter frame has the bytecode pointer: 0 or 1 words above fp - 64.
-    pub bcp: u32,
+    pub bcp_slot: u32,
     /// Whether compiled code keeps frame pointers (`-XX:+PreserveFramePointer`).
     pub frame_pointers: bool,
     /// Where the locks of threads are, if that is known.
     pub locks: Option<LockFields>,
 }
 
-impl HotSpot {
+impl HotSpotUnwindInfo {
     /// The bytes of `struct jp_vm`, without spans of stubs beyond [`MAX_STUBS`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -189,7 +190,7 @@ impl HotSpot {
             u32::from(frame_complete_is_short),
             code,
             u32::from(code_is_offset),
-            self.bcp,
+            self.bcp_slot,
             u32::from(self.frame_pointers),
         ];
         let words = spans.flat_map(|CodeSpan { start, end }| [start, end]).flat_map(u64::to_le_bytes);
@@ -205,14 +206,14 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_struct() {
         let span = |start, end| CodeSpan { start, end };
-        let hotspot = HotSpot {
+        let hotspot = HotSpotUnwindInfo {
             interpreter: span(1, 2),
             continuation: span(11, 12),
             stubs: vec![span(3, 4); 9],
             heaps: [span(5, 6), span(7, 9)].map(|span| CodeHeap { span, segment_map: 0 }).to_vec(),
             segment_log2: 7,
             block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
-            bcp: 1,
+            bcp_slot: 1,
             frame_pointers: true,
             locks: None,
         };

@@ -11,11 +11,13 @@ pub mod space;
 pub mod store;
 pub mod table;
 
-pub use hotspot::{BlockFields, CodeHeap, CodeSpan, HotSpot, LockFields, LockTraits, PointerCompression};
+pub use hotspot::{
+    BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo, LockFields, LockTraits, PointerCompression,
+};
 pub use rule::{Cfa, Fp, Rule};
 pub use space::{ProgramLayout, RangeCode, Space, UnwindRange};
 pub use store::{SpaceImage, TableBudget, TableKey, TableMemory, TableStore, Usage};
-pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableWindow};
+pub use table::{MAX_BYTES, MAX_PART_BYTES, Table, TableBuilder, TablePart, TableRange};
 
 /// Bytes of a page: `JP_PAGE_SIZE`.
 pub const PAGE: usize = 4096;

@@ -3,13 +3,20 @@
 
 use std::collections::BTreeMap;
 
+/// Consecutive pages.
+#[derive(Clone, Copy, Debug)]
+struct PageRun {
+    first: u32,
+    count: u32,
+}
+
 /// Pages by number, from 1.
 #[derive(Debug)]
 pub(super) struct PageAllocator {
     /// Runs of free pages: first page, and number of pages.
     free: BTreeMap<u32, u32>,
     /// Runs that were given back, but may still be read.
-    retired: Vec<(u32, u32)>,
+    retired: Vec<PageRun>,
     limit: u32,
 }
 
@@ -30,11 +37,11 @@ impl PageAllocator {
     }
 
     pub(super) fn retire(&mut self, first: u32, count: u32) {
-        self.retired.push((first, count));
+        self.retired.push(PageRun { first, count });
     }
 
     pub(super) fn retired(&self) -> u32 {
-        self.retired.iter().map(|(_, count)| count).sum()
+        self.retired.iter().map(|run| run.count).sum()
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -55,7 +62,7 @@ impl PageAllocator {
 
     /// Frees the retired pages; the caller has waited until no running program can read them.
     pub(super) fn wait_for_walks(&mut self) {
-        for (mut first, mut count) in std::mem::take(&mut self.retired) {
+        for PageRun { mut first, mut count } in std::mem::take(&mut self.retired) {
             if let Some(&after) = self.free.get(&(first + count)) {
                 self.free.remove(&(first + count));
                 count += after;

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 
 use super::pages::PageAllocator;
 use super::table::rule_at;
-use super::{CHUNK_PAGES, CHUNKS, HotSpot, PAGE, ProgramLayout, Rule, Space, Table};
+use super::{CHUNK_PAGES, CHUNKS, HotSpotUnwindInfo, PAGE, ProgramLayout, Rule, Space, Table};
 
 /// The number of retired pages at which the store waits for programs; the wait takes the kernel some milliseconds.
 const MAX_RETIRED_PAGES: u32 = 64;
@@ -138,7 +138,7 @@ impl<M: TableMemory> TableStore<M> {
     }
 
     /// Loads the description of a JVM, in the same way as [`load`](Self::load).
-    pub fn load_vm(&mut self, vm: &HotSpot) -> Option<TableKey> {
+    pub fn load_jvm(&mut self, vm: &HotSpotUnwindInfo) -> Option<TableKey> {
         self.load_bytes(&vm.to_bytes())
     }
 
@@ -156,7 +156,7 @@ impl<M: TableMemory> TableStore<M> {
 
     /// Whether a table is still loaded. The store may evict a table that no process needs.
     #[must_use]
-    pub fn has(&self, key: TableKey) -> bool {
+    pub fn is_table_loaded(&self, key: TableKey) -> bool {
         self.tables.contains_key(&key)
     }
 
@@ -178,7 +178,7 @@ impl<M: TableMemory> TableStore<M> {
 
     /// Loads the address space of a process, with the tables of its ranges; fills in the page numbers in `space`.
     /// Returns whether the unwinder uses the space from now on.
-    pub fn set(&mut self, tgid: u32, mut space: Space, tables: &[Option<TableKey>]) -> bool {
+    pub fn load_space(&mut self, tgid: u32, mut space: Space, tables: &[Option<TableKey>]) -> bool {
         let mut keys = Vec::new();
         let mut most = self.budget.of_one_process;
         for (range, key) in space.ranges.iter_mut().zip(tables) {
@@ -229,7 +229,7 @@ impl<M: TableMemory> TableStore<M> {
 
     /// Copies the address space of a process and its tables, for an unwinder in user space. `None` if they are not
     /// loaded for the program with this layout.
-    pub fn image(&self, tgid: u32, layout: ProgramLayout) -> Option<SpaceImage> {
+    pub fn copy_space(&self, tgid: u32, layout: ProgramLayout) -> Option<SpaceImage> {
         let placed = self.spaces.get(&tgid).filter(|placed| placed.space.layout == layout)?;
         // Page 0 is no page.
         let (mut pages, mut moved) = (vec![0; PAGE], HashMap::new());
@@ -250,7 +250,7 @@ impl<M: TableMemory> TableStore<M> {
 
     /// Whether the address space of a process is loaded.
     #[must_use]
-    pub fn knows(&self, tgid: u32) -> bool {
+    pub fn is_space_loaded(&self, tgid: u32) -> bool {
         self.spaces.contains_key(&tgid)
     }
 

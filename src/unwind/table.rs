@@ -34,10 +34,10 @@ pub struct Table(Vec<u8>);
 /// A table, and the part of its file that the table describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePart {
-    /// The rules for the code in `window`.
+    /// The rules for the code in `range`.
     pub table: Table,
-    /// The described code. Code outside of the window needs another table.
-    pub window: TableWindow,
+    /// The described code. Code outside of the range needs another table.
+    pub range: TableRange,
 }
 
 /// Collects rules in any order and builds a table.
@@ -48,26 +48,26 @@ pub struct TableBuilder {
     pieces: Vec<Piece>,
     rules: HashMap<Rule, u32>,
     /// Offsets in the file; code elsewhere is ignored.
-    window: TableWindow,
-    /// The offset around which the window may be narrowed; `None`: the window must stay whole.
+    range: TableRange,
+    /// The offset around which the range may be narrowed; `None`: the range must stay whole.
     around: Option<u64>,
     max_bytes: usize,
 }
 
 /// Offsets `start..end` of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableWindow {
+pub struct TableRange {
     /// The first offset of the code, bytes.
     pub start: u64,
     /// The offset after the last.
     pub end: u64,
 }
 
-impl TableWindow {
+impl TableRange {
     /// All offsets that a table can hold: the first 4 GiB of a file.
-    pub const ALL: TableWindow = TableWindow { start: 0, end: 1 << 32 };
+    pub const ALL: TableRange = TableRange { start: 0, end: 1 << 32 };
 
-    /// Whether the window has this offset.
+    /// Whether the range has this offset.
     #[must_use]
     pub fn contains(&self, offset: u64) -> bool {
         (self.start..self.end).contains(&offset)
@@ -93,7 +93,7 @@ impl Default for TableBuilder {
             i386: false,
             pieces: Vec::new(),
             rules: HashMap::new(),
-            window: TableWindow::ALL,
+            range: TableRange::ALL,
             around: None,
             max_bytes: MAX_BYTES,
         }
@@ -112,10 +112,10 @@ impl TableBuilder {
     /// # Errors
     /// [`TooLarge`]: then no table can be built.
     pub fn add(&mut self, start: u64, end: u64, rule: Rule) -> Result<(), TooLarge> {
-        if end >= TableWindow::ALL.end && self.around.is_none() {
+        if end >= TableRange::ALL.end && self.around.is_none() {
             return Err(TooLarge);
         }
-        let (start, end) = (start.max(self.window.start), end.min(self.window.end));
+        let (start, end) = (start.max(self.range.start), end.min(self.range.end));
         if start >= end {
             return Ok(());
         }
@@ -135,20 +135,20 @@ impl TableBuilder {
         Ok(*self.rules.entry(rule).or_insert(next))
     }
 
-    /// Keeps the half of the window that contains `around`.
+    /// Keeps the half of the range that contains `around`.
     fn narrow(&mut self) -> Result<(), TooLarge> {
-        let TableWindow { start, end } = self.window;
-        let around = self.around.filter(|&around| self.window.contains(around)).ok_or(TooLarge)?;
+        let TableRange { start, end } = self.range;
+        let around = self.around.filter(|&around| self.range.contains(around)).ok_or(TooLarge)?;
         if end - start <= 1 << STEP_SHIFT {
             return Err(TooLarge);
         }
         let middle = u64::midpoint(start, end);
         let half = if around < middle {
-            TableWindow { start, end: middle }
+            TableRange { start, end: middle }
         } else {
-            TableWindow { start: middle, end }
+            TableRange { start: middle, end }
         };
-        self.window = half;
+        self.range = half;
         let rules: HashMap<u32, Rule> = self.rules.drain().map(|(rule, number)| (number, rule)).collect();
         for Piece { start, end, rule } in std::mem::take(&mut self.pieces) {
             let known =
@@ -189,22 +189,22 @@ impl TableBuilder {
     /// Builds the table; `None` if there are no rules.
     ///
     /// # Errors
-    /// [`TooLarge`] if the rules do not fit into one table and the window cannot be narrowed any more.
+    /// [`TooLarge`] if the rules do not fit into one table and the range cannot be narrowed any more.
     pub fn build(self) -> Result<Option<Table>, TooLarge> {
         Ok(self.build_part()?.map(|part| part.table))
     }
 
-    /// Builds the table with its window; `None` if the whole file has no rules.
+    /// Builds the table with its range; `None` if the whole file has no rules.
     ///
     /// # Errors
-    /// [`TooLarge`] if the rules do not fit into one table and the window cannot be narrowed any more.
+    /// [`TooLarge`] if the rules do not fit into one table and the range cannot be narrowed any more.
     pub fn build_part(mut self) -> Result<Option<TablePart>, TooLarge> {
         loop {
-            if self.pieces.is_empty() && self.window != TableWindow::ALL {
-                self.add(self.window.start, self.window.start + 1, Rule::None)?;
+            if self.pieces.is_empty() && self.range != TableRange::ALL {
+                self.add(self.range.start, self.range.start + 1, Rule::None)?;
             }
             match self.lay_out() {
-                Ok(table) => return Ok(table.map(|table| TablePart { table, window: self.window })),
+                Ok(table) => return Ok(table.map(|table| TablePart { table, range: self.range })),
                 Err(TooLarge) => self.narrow()?,
             }
         }
@@ -464,26 +464,26 @@ mod tests {
         for around in [0, count * 4 - 1, 1 << 31] {
             let mut builder = TableBuilder::around(around);
             (0..count).for_each(|n| builder.add(n * 4, n * 4 + 4, rule(n)).unwrap());
-            let TablePart { table, window } = builder.build_part().unwrap().unwrap();
-            assert!(window.contains(around), "{window:?}");
+            let TablePart { table, range } = builder.build_part().unwrap().unwrap();
+            assert!(range.contains(around), "{range:?}");
             assert!(table.bytes().len() <= MAX_PART_BYTES, "{}", table.bytes().len());
-            let known = window.end.min(count * 4);
+            let known = range.end.min(count * 4);
             if around == 0 {
-                assert!(table.bytes().len() * 3 > MAX_PART_BYTES, "{window:?}");
+                assert!(table.bytes().len() * 3 > MAX_PART_BYTES, "{range:?}");
             }
             if around < count * 4 {
-                for offset in [window.start, around, known - 1] {
+                for offset in [range.start, around, known - 1] {
                     assert_eq!(table.rule(offset), rule(offset / 4), "{offset:#x}");
                 }
             }
-            assert_eq!(table.rule(window.end), Rule::None);
+            assert_eq!(table.rule(range.end), Rule::None);
         }
         // Two functions that are far apart: an index of all code between them would be too large.
         let mut sparse = TableBuilder::around(100);
         sparse.add(0, 200, sp(8)).unwrap();
         sparse.add(1 << 31, (1 << 31) + 200, sp(16)).unwrap();
         let part = sparse.build_part().unwrap().unwrap();
-        assert_eq!((part.table.rule(100), part.window.start), (sp(8), 0));
+        assert_eq!((part.table.rule(100), part.range.start), (sp(8), 0));
         assert_eq!(TableBuilder::around(1 << 40).add(1 << 40, 1 << 41, sp(8)), Ok(()));
     }
 

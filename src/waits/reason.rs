@@ -170,14 +170,14 @@ static TABLE: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
 });
 
 /// The name without what the compiler adds to it: `finish_task_switch.isra.0`.
-fn plain(name: &str) -> &str {
+fn without_compiler_suffix(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
 /// How many frames at the leaf (the end of `frames`) are the scheduler's and the profiler's own.
 pub(super) fn scheduler_frames(frames: &[Arc<Frame>]) -> usize {
     let is_scheduler = |frame: &&Arc<Frame>| {
-        let name = plain(&frame.name);
+        let name = without_compiler_suffix(&frame.name);
         match frame.kind {
             Kind::Kernel => {
                 SCHEDULER.contains(&name)
@@ -196,7 +196,7 @@ pub(super) fn wait_reason(frames: &[Arc<Frame>], thread: WaitingThread<'_>) -> A
         return reason.into();
     }
     let kernel = || frames.iter().rev().take_while(|frame| frame.kind == Kind::Kernel);
-    let row = kernel().filter_map(|frame| TABLE.get(plain(&frame.name)).copied()).min();
+    let row = kernel().filter_map(|frame| TABLE.get(without_compiler_suffix(&frame.name)).copied()).min();
     if let Some(row) = row {
         let reason = ROWS[row].reason;
         if [FUTEX, "event loop", "poll"].contains(&reason)
@@ -210,7 +210,8 @@ pub(super) fn wait_reason(frames: &[Arc<Frame>], thread: WaitingThread<'_>) -> A
             reason.into()
         };
     }
-    let innermost = kernel().map(|frame| plain(&frame.name)).find(|name| !SHARED.contains(name));
+    let innermost =
+        kernel().map(|frame| without_compiler_suffix(&frame.name)).find(|name| !SHARED.contains(name));
     match innermost {
         Some(name) => format!("in {name}").into(),
         None if hides_kernel(frames) => HIDDEN.into(),

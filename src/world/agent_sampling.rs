@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is known of the samples of one JVM.
 #[derive(Clone, Debug)]
-pub(crate) enum AgentSamples {
+pub(crate) enum AgentSamplingState {
     /// The agent must be asked when it is attached.
     Wanted,
     /// The agent in the JVM samples. Its file, as the JVM has mapped it.
@@ -18,28 +18,28 @@ pub(crate) enum AgentSamples {
 /// From the stage of allocations, for runtimes: processes whose allocations the agent must sample, because their runtime
 /// has no symbols for probes. And the results, back from runtimes. Threads that attach use clones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AgentSampling(Arc<Mutex<BTreeMap<u32, AgentSamples>>>);
+pub(crate) struct AgentSamplingRequests(Arc<Mutex<BTreeMap<u32, AgentSamplingState>>>);
 
-impl AgentSampling {
+impl AgentSamplingRequests {
     /// Asks for samples of a process, unless it was asked for before.
     pub(crate) fn want(&self, tgid: u32) {
-        self.lock().entry(tgid).or_insert(AgentSamples::Wanted);
+        self.lock().entry(tgid).or_insert(AgentSamplingState::Wanted);
     }
 
     /// Whether the agent must be asked.
     pub(crate) fn is_wanted(&self, tgid: u32) -> bool {
-        matches!(self.of(tgid), Some(AgentSamples::Wanted))
+        matches!(self.of(tgid), Some(AgentSamplingState::Wanted))
     }
 
     /// Sets the result for a process, if samples were asked for.
-    pub(crate) fn set(&self, tgid: u32, samples: AgentSamples) {
+    pub(crate) fn set(&self, tgid: u32, samples: AgentSamplingState) {
         if let Some(known) = self.lock().get_mut(&tgid) {
             *known = samples;
         }
     }
 
     /// What is known of the samples of a process; `None` if they are not wanted.
-    pub(crate) fn of(&self, tgid: u32) -> Option<AgentSamples> {
+    pub(crate) fn of(&self, tgid: u32) -> Option<AgentSamplingState> {
         self.lock().get(&tgid).cloned()
     }
 
@@ -48,7 +48,7 @@ impl AgentSampling {
         self.lock().remove(&tgid);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, AgentSamples>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, AgentSamplingState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn a_result_counts_for_processes_that_are_wanted() {
-        let sampling = AgentSampling::default();
-        sampling.set(7, AgentSamples::Refused("no".into()));
+        let sampling = AgentSamplingRequests::default();
+        sampling.set(7, AgentSamplingState::Refused("no".into()));
         assert!(sampling.of(7).is_none() && !sampling.is_wanted(7));
         sampling.want(7);
         assert!(sampling.clone().is_wanted(7));
-        sampling.set(7, AgentSamples::Refused("no".into()));
+        sampling.set(7, AgentSamplingState::Refused("no".into()));
         sampling.want(7);
-        assert!(matches!(sampling.of(7), Some(AgentSamples::Refused(why)) if why == "no"));
+        assert!(matches!(sampling.of(7), Some(AgentSamplingState::Refused(why)) if why == "no"));
         sampling.forget(7);
         assert!(sampling.of(7).is_none());
     }

@@ -7,7 +7,7 @@ mod stage;
 mod whole_names;
 mod window;
 
-pub(crate) use agent_sampling::{AgentSamples, AgentSampling};
+pub(crate) use agent_sampling::{AgentSamplingRequests, AgentSamplingState};
 pub(crate) use readiness::{NameDelay, Readiness};
 pub(crate) use shared::{ChildStats, World};
 pub(crate) use stage::{PartEnd, PartReport, RuntimeSamples, Stage};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::agent_sampling::AgentSampling;
+use super::agent_sampling::AgentSamplingRequests;
 use super::readiness::Readiness;
 use super::whole_names::FullThreadNames;
 use super::window::{WindowPauses, WindowStacks};
@@ -21,7 +21,7 @@ use crate::symbolize::{self, Stats, Symbolizer};
 use crate::targets::WalkScope;
 use crate::targets::containers::Containers;
 use crate::targets::groups::Groups;
-use crate::unwind::HotSpot;
+use crate::unwind::HotSpotUnwindInfo;
 
 /// The work and the cost of the symbol workers and openers so far.
 pub(crate) struct ChildStats {
@@ -39,9 +39,9 @@ pub(crate) struct World {
     /// Number of the current window, or between windows of the next one; the first is 1.
     pub(crate) window: u64,
     /// JVMs that choose the samples of their allocations themselves.
-    pub(crate) agent_sampling: AgentSampling,
+    pub(crate) agent_sampling: AgentSamplingRequests,
     /// From runtimes, for the unwinder: descriptions of the code that they generate, by process.
-    pub(crate) described: Vec<(u32, HotSpot)>,
+    pub(crate) described: Vec<(u32, HotSpotUnwindInfo)>,
     /// From runtimes, for the aggregator: processes whose names come late. Made anew for each window.
     pub(crate) readiness: Readiness,
     /// From runtimes, for the aggregator: full names of threads whose names the kernel cuts.
@@ -82,7 +82,7 @@ impl World {
             groups,
             scope: WalkScope::of(settings, launched),
             window: 1,
-            agent_sampling: AgentSampling::default(),
+            agent_sampling: AgentSamplingRequests::default(),
             described: Vec::new(),
             readiness: Readiness::default(),
             thread_names: FullThreadNames::default(),

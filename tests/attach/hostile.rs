@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, AttachOptions, Jvm, JvmRow, NamesFrom, Refusal};
+use jbpf_prof::jvm::{self, AttachOptions, ExpectedNameSource, Jvm, JvmRow, Refusal};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -404,7 +404,7 @@ fn a_tmp_that_cannot_take_the_agent_is_named() {
 /// Asserts that `jbpf-prof jvms` predicts the refusal before any attach, and that the JVM's memory has the names.
 fn assert_foreseen(jvm: &Jvm, refusal: &Refusal) {
     let row = JvmRow::of(jvm, &options(4).binary);
-    assert_eq!((row.refusal.as_ref(), row.names), (Some(refusal), NamesFrom::Memory));
+    assert_eq!((row.refusal.as_ref(), row.names), (Some(refusal), ExpectedNameSource::Memory));
 }
 
 /// Two pods can share a `/tmp` like this. The socket's name contains the pid, which is 1 in both.
@@ -423,7 +423,7 @@ fn of_two_jvms_that_share_a_tmp_and_a_pid_only_the_one_that_has_the_socket_is_at
     assert_eq!((has_it.ns_pid, lacks_it.ns_pid), (1, 1), "this test did not test");
     assert!(attached.is_ok(), "{attached:?}");
     assert_eq!(refused.unwrap_err().refusal, Refusal::Blocked);
-    assert_eq!((row.refusal, row.names), (None, NamesFrom::Agent));
+    assert_eq!((row.refusal, row.names), (None, ExpectedNameSource::Agent));
 }
 
 #[test]

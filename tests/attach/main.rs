@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jbpf_prof::jvm::{self, Attached, Jvm, JvmRow, LogSource, NamesFrom, Refusal};
+use jbpf_prof::jvm::{self, AgentStart, Attached, ExpectedNameSource, Jvm, JvmRow, Refusal};
 use jbpf_prof::sample::{MonoNs, ProcessId};
 use jvm_symbols_log::{ClassName, Load, Method, Quotas, Reader, RecordVisitor, Stub, Unload};
 
@@ -82,7 +82,7 @@ fn a_plain_jvm_is_found_described_and_attached_to() {
         let (jvm, attached) = assert_attaches(&mut java);
         assert_eq!((jvm.main.as_str(), jvm.uid), ("Spin", 0));
         assert_eq!(jvm.ns_pid, jvm.process.tgid);
-        assert_eq!(attached.source, LogSource::Late);
+        assert_eq!(attached.source, AgentStart::Late);
         assert!(attached.blobs.blobs.is_empty() && attached.clock_offset == 0);
         assert!(attached.started <= MonoNs::now());
         let flags = attached.inspection.flags;
@@ -334,8 +334,8 @@ fn a_log_from_the_start_is_found_without_attaching() {
         let java = Java::start(&jdk, &[&format!("-agentpath:{}", agent.display())]);
         let jvm = java.jvm();
         let attached = attach(&jvm).unwrap();
-        assert_eq!(attached.source, LogSource::AtStart);
-        assert_eq!(JvmRow::of(&jvm, &binary()).names, NamesFrom::AgentAtStart);
+        assert_eq!(attached.source, AgentStart::AtStart);
+        assert_eq!(JvmRow::of(&jvm, &binary()).names, ExpectedNameSource::AgentAtStart);
         assert!(read_log(&attached).loads > 10);
         assert!(
             !Path::new(&format!("/tmp/.java_pid{}", jvm.ns_pid)).exists(),

@@ -16,7 +16,7 @@ use testkit::profiler::{binary, has_helper, run};
 use testkit::target::Target;
 
 /// The timeout for everything that the daemon does by itself.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running daemon, and a busy program: on an idle machine windows have no samples. Dropping it kills both.
 pub(crate) struct Daemon {
@@ -107,7 +107,7 @@ impl Daemon {
     /// Waits until a condition holds.
     #[track_caller]
     pub(crate) fn wait(&mut self, what: &str, so: impl Fn(&Daemon) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !so(self) {
             assert!(Instant::now() < end, "{what} does not come: {}", self.said());
             assert!(self.child.try_wait().unwrap().is_none(), "the daemon has ended: {}", self.said());

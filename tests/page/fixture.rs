@@ -143,7 +143,7 @@ pub fn part(rows: &[Row]) -> Profile {
         let stack: Vec<Arc<Frame>> = row.stack.iter().map(|frame| Arc::new(frame.clone())).collect();
         let (stack, labels) = (profile.intern_stack(&stack), profile.intern_labels(&row.labels));
         let weight = Weight { count: row.count, value: row.count * PERIOD, ..Weight::default() };
-        profile.add_in(row.second, stack, labels, row.event, weight);
+        profile.add_interned_in_second(row.second, stack, labels, row.event, weight);
     }
     for event in [Event::Cpu, Event::Wait] {
         let kept = rows.iter().filter(|row| row.event == event).map(|row| row.count).sum();
@@ -165,7 +165,7 @@ pub fn functions(rows: &[Row], event: Event) -> BTreeSet<(String, u64, u64)> {
     let profile = profile(rows);
     let view = profile.of_event(event);
     let frames = view.frames();
-    let named = |symbol: u32| name::plain(frames, &frames.symbols()[symbol as usize]);
+    let named = |symbol: u32| name::display_name(frames, &frames.symbols()[symbol as usize]);
     view.functions().into_iter().map(|row| (named(row.symbol), row.total, row.itself)).collect()
 }
 

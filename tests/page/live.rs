@@ -18,7 +18,7 @@ use super::fixture::{self, Row, SECONDS, functions, rows, sum};
 use super::{READY, boxes, shown_functions};
 
 /// The timeout for everything that a server does by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn server() -> RunServer {
     RunServer::start(ServeConfig {
@@ -98,7 +98,7 @@ fn ask(server: &RunServer, path: &str, head: &str) -> (BufReader<TcpStream>, u16
     let place = server.place();
     let address = place.strip_prefix("http://").unwrap().trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\n").unwrap();
     let mut answer = BufReader::new(stream);
     let mut line = String::new();
@@ -157,7 +157,7 @@ fn a_client_that_never_reads_is_dropped_and_others_go_on() {
     });
     // Names that do not compress: the buffers of the kernel are full soon.
     let mut number = 88_172_645_463_325_252_u64;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut sent = 0_u64;
     while server.stats().slow == 0 {
         assert!(Instant::now() < end, "the silent client is not dropped after {sent} increments");
@@ -174,7 +174,7 @@ fn a_client_that_never_reads_is_dropped_and_others_go_on() {
             .collect();
         server.add(timed(&fixture::part(&[row])));
         sent += 1;
-        received.recv_timeout(PATIENCE).unwrap();
+        received.recv_timeout(TIMEOUT).unwrap();
     }
     let whole = second(0);
     server.end(&whole.views(), &PictureOptions::default()).unwrap();

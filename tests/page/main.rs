@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use jbpf_prof::output::PictureOptions;
-use jbpf_prof::profile::report::{JvmReport, NameSource};
+use jbpf_prof::profile::report::{JvmReport, ReportedNameSource};
 use jbpf_prof::profile::{Frame, Kind, Labels, Profile, RunReport};
 use jbpf_prof::sample::{Event, LockKind, ThreadState};
 use jbpf_prof::waits::{LockView, WaitFilter, WaitView};
@@ -41,7 +41,7 @@ fn fixture_page(part: &str) -> Option<(Browser, PathBuf)> {
             pid: 7,
             name: "Shop".into(),
             version: "21.0.2".into(),
-            names: NameSource::AgentLate { ms: 240 },
+            names: ReportedNameSource::AgentLate { ms: 240 },
             ..JvmReport::default()
         }],
         ..RunReport::default()

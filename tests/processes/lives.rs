@@ -156,7 +156,7 @@ fn resident() -> u64 {
 
 #[test]
 fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
-    const EACH: usize = 1250;
+    const PROCESSES: usize = 1250;
     let mut table = TrackedProcesses::new();
     let spawners: Vec<_> = (0..2)
         .map(|_| {
@@ -166,7 +166,7 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
                     child.wait().unwrap();
                     child.id()
                 };
-                (0..EACH).map(spawn).collect::<Vec<u32>>()
+                (0..PROCESSES).map(spawn).collect::<Vec<u32>>()
             })
         })
         .collect();
@@ -176,7 +176,7 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut done = false;
     while !done {
-        assert!(Instant::now() < deadline, "{} of {} ended", ended.len(), 2 * EACH);
+        assert!(Instant::now() < deadline, "{} of {} ended", ended.len(), 2 * PROCESSES);
         // The check comes before the rings are emptied: then they hold everything.
         done = spawners.iter().all(|spawner| spawner.is_finished());
         table.sideband.wait(Duration::from_millis(50)).unwrap();
@@ -190,7 +190,7 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
             }
         }
         table.processes.retire(MonoNs(MonoNs::now().0 - 200_000_000));
-        if early.is_none() && ended.len() > EACH {
+        if early.is_none() && ended.len() > PROCESSES {
             early = Some(resident());
         }
     }
@@ -213,5 +213,5 @@ fn a_storm_of_processes_is_seen_whole_in_flat_memory() {
     );
     let grown = resident().saturating_sub(early.expect("the storm has a second half"));
     assert!(grown < 8 << 20, "resident memory grew by {grown} bytes in the second half");
-    assert!(table.processes.counts().programs < 2 * EACH, "{:?}", table.processes.counts());
+    assert!(table.processes.counts().programs < 2 * PROCESSES, "{:?}", table.processes.counts());
 }

@@ -1,6 +1,6 @@
 //! Memory laid out to make unwinding expensive: the reads for one stack are limited all the same.
 
-use jbpf_prof::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
+use jbpf_prof::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo};
 
 use crate::recording::{FAILED_READ, MAX_READS, Recording, Walked};
 use testkit::skip;
@@ -24,8 +24,8 @@ const UNREADABLE: u64 = HEAP_END - 0x1000;
 /// An address in no known range: unwound by frame pointer.
 const ELSEWHERE: u64 = HEAP - 0x1000;
 
-fn jvm() -> HotSpot {
-    HotSpot {
+fn jvm() -> HotSpotUnwindInfo {
+    HotSpotUnwindInfo {
         heaps: vec![CodeHeap { span: CodeSpan { start: HEAP, end: HEAP_END }, segment_map: SEGMENT_MAP }],
         segment_log2: 7,
         block: BlockFields {
@@ -37,7 +37,7 @@ fn jvm() -> HotSpot {
             code_is_offset: true,
             ..BlockFields::default()
         },
-        ..HotSpot::default()
+        ..HotSpotUnwindInfo::default()
     }
 }
 
@@ -99,7 +99,7 @@ impl Made {
         self.walk_in(name, &jvm())
     }
 
-    fn walk_in(&self, name: &str, jvm: &HotSpot) -> Vec<Walked> {
+    fn walk_in(&self, name: &str, jvm: &HotSpotUnwindInfo) -> Vec<Walked> {
         Recording::made(name, jvm, &self.0).walk()
     }
 }
@@ -238,7 +238,7 @@ fn whatever_memory_holds_a_walk_is_bounded() {
         // In every second round a part of the heap is the interpreter's, whose frames contain the method that it runs.
         let part = CodeSpan { start: HEAP + 0x2000, end: HEAP + 0xa000 };
         let interpreter = if round % 2 == 0 { part } else { CodeSpan::default() };
-        let vm = HotSpot { interpreter, bcp: round / 2 % 2, ..jvm() };
+        let vm = HotSpotUnwindInfo { interpreter, bcp_slot: round / 2 % 2, ..jvm() };
         all.extend(made.walk_in(&format!("chance-{round}"), &vm));
     }
     assert_bounded("chance", &all);

@@ -91,9 +91,9 @@ fn steps(jdk: &Jdk) {
         let record = |_| {
             let target = program.start(jdk);
             let jvm = jvm::find(target.pid()).expect("a JVM");
-            let hotspot = jvm::describe(&jvm, &AttachOptions::new(binary())).unwrap().hotspot;
-            assert_eq!(hotspot.frame_pointers, flags == FRAME_POINTERS, "{name}");
-            Recording::of_thread(&name, (target.pid(), main_thread(target.pid())), &hotspot, STEPS)
+            let unwind_info = jvm::describe(&jvm, &AttachOptions::new(binary())).unwrap().unwind_info;
+            assert_eq!(unwind_info.frame_pointers, flags == FRAME_POINTERS, "{name}");
+            Recording::of_thread(&name, (target.pid(), main_thread(target.pid())), &unwind_info, STEPS)
         };
         // A JVM may be stopped in the middle of a safepoint, and its thread then waits forever: another JVM is started.
         let recording = (0..5).find_map(record).expect("five JVMs were stopped at safepoints");

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use jbpf_prof::process::maps::{MapsEntry, parse_maps};
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{
-    CodeSpan, HotSpot, PAGE, ProgramLayout, RangeCode, Space, TableBudget, TableMemory, TableStore,
+    CodeSpan, HotSpotUnwindInfo, PAGE, ProgramLayout, RangeCode, Space, TableBudget, TableMemory, TableStore,
     UnwindRange,
 };
 
@@ -99,7 +99,7 @@ impl Recording {
     pub(crate) fn of_thread(
         name: &str,
         (pid, tid): (u32, u32),
-        jvm: &HotSpot,
+        jvm: &HotSpotUnwindInfo,
         steps: u32,
     ) -> Option<Recording> {
         let mut args = vec!["thread".to_owned(), pid.to_string(), tid.to_string(), steps.to_string()];
@@ -123,7 +123,7 @@ impl Recording {
     }
 
     /// An artificial recording: a JVM's code heaps, and any content.
-    pub(crate) fn made(name: &str, jvm: &HotSpot, recording: &[u8]) -> Recording {
+    pub(crate) fn made(name: &str, jvm: &HotSpotUnwindInfo, recording: &[u8]) -> Recording {
         let dir = scratch("recordings").join(name);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("recording"), recording).unwrap();
@@ -199,7 +199,11 @@ fn maps_of(file: &Path) -> Vec<MapsEntry> {
 }
 
 /// The pages that the profiler would load, and where the space begins; `file` gives the path of a mapping's file.
-fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&HotSpot>) -> (Vec<u8>, u32) {
+fn load(
+    maps: &[MapsEntry],
+    file: impl Fn(&MapsEntry) -> PathBuf,
+    jvm: Option<&HotSpotUnwindInfo>,
+) -> (Vec<u8>, u32) {
     let pages = Rc::new(RefCell::default());
     let mut store = TableStore::new(Pages(Rc::clone(&pages)), TableBudget::default());
     let (mut ranges, mut tables): (Vec<UnwindRange>, Vec<_>) = Default::default();
@@ -216,9 +220,9 @@ fn load(maps: &[MapsEntry], file: impl Fn(&MapsEntry) -> PathBuf, jvm: Option<&H
         let CodeSpan { start, end } = heap.span;
         let at = ranges.partition_point(|range| range.end <= start);
         ranges.insert(at, UnwindRange { start, end, code: RangeCode::Heap(heap.segment_map), table: 0 });
-        tables.insert(at, jvm.and_then(|jvm| store.load_vm(jvm)));
+        tables.insert(at, jvm.and_then(|jvm| store.load_jvm(jvm)));
     }
-    assert!(store.set(1, Space { layout: ProgramLayout::default(), ranges }, &tables));
+    assert!(store.load_space(1, Space { layout: ProgramLayout::default(), ranges }, &tables));
     pages.take()
 }
 

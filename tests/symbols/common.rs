@@ -126,14 +126,14 @@ pub(crate) fn start() -> Symbolizer {
 }
 
 /// A stack, leaf first.
-pub(crate) fn stack(user: &[UserWord], kernel: &[u64], end: StopReason) -> Stack {
+pub(crate) fn stack(user: &[UserWord], kernel: &[u64], stop_reason: StopReason) -> Stack {
     let process = ProcessId { tgid: 4242, start: 1, exec: 1 };
     Stack {
         key: StackKey { process, ..StackKey::default() },
         at: MonoNs(1),
         comm: b"test".to_vec(),
         leaf: Leaf::User,
-        end,
+        stop_reason,
         kernel: kernel.to_vec(),
         user: user.to_vec(),
         waiting: None,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jbpf_prof::profile::UnknownReason;
 use jbpf_prof::sample::{StopReason, UserWord};
-use jbpf_prof::symbolize::function::Called;
+use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::native::Native;
 use jbpf_prof::symbolize::{SymbolConfig, Symbolizer};
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,7 +135,7 @@ fn call_frame_information_that_lies_names_only_its_own_file() {
         let starts = (0..96).filter_map(|i| {
             let offset = 0x1000 + i * 8;
             let called = native.functions_at(&[offset], true).remove(0).ok()?.remove(0).called;
-            let Called::Start(start) = called else { return None };
+            let FunctionName::Start(start) = called else { return None };
             // A description may be wrong about a function's end, but must not put its beginning behind the address.
             assert!((0x1000..=offset).contains(&start), "round {round}: {start:#x} for {offset:#x}");
             Some(start)
@@ -206,15 +206,15 @@ fn a_section_that_promises_2_to_the_60_bytes_is_not_unpacked() {
 /// Sections that are small while they are packed, and together exceed the limit of unpacked bytes for one file.
 #[test]
 fn a_bomb_costs_the_lines_of_its_file_and_no_more() {
-    const EACH: u64 = 450 << 20;
+    const UNPACKED_BYTES: u64 = 450 << 20;
     let dir = tempfile::tempdir().unwrap();
     let inside = |name: &str| dir.path().join(name);
     let (binary, bomb) = (chain(dir.path(), "plain", &["-g"]), inside("bomb"));
     // GNU's older form, whose header is part of the content.
     let mut packed = b"ZLIB".to_vec();
-    packed.extend(EACH.to_be_bytes());
+    packed.extend(UNPACKED_BYTES.to_be_bytes());
     let mut zlib = flate2::write::ZlibEncoder::new(packed, flate2::Compression::best());
-    std::io::copy(&mut std::io::repeat(0).take(EACH), &mut zlib).unwrap();
+    std::io::copy(&mut std::io::repeat(0).take(UNPACKED_BYTES), &mut zlib).unwrap();
     fs::write(inside("packed"), zlib.finish().unwrap()).unwrap();
     let mut objcopy = Command::new("objcopy");
     for section in ["str", "line_str"] {
@@ -226,7 +226,7 @@ fn a_bomb_costs_the_lines_of_its_file_and_no_more() {
     let sections = run(Command::new("readelf").arg("-SW").arg(&bomb));
     assert!(sections.contains(".zdebug_line_str"), "{sections}");
     // The worker of a debug build unpacks slowly, and only its crash matters here.
-    let patient = SymbolConfig { deadline: Duration::from_secs(60), ..config() };
+    let patient = SymbolConfig { timeout: Duration::from_secs(60), ..config() };
     let (mut symbolizer, mut space) = (Symbolizer::start(patient).unwrap(), Space::default());
     let base = space.add(&bomb);
     let frames = leaf(&mut symbolizer, &mut space, base + offset_of(&binary, "at_innermost"));
@@ -276,7 +276,7 @@ fn a_worker_that_does_not_answer_is_given_up_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config();
     // The worker that replaces this one has half of the deadline.
-    config.deadline = Duration::from_secs(2);
+    config.timeout = Duration::from_secs(2);
     let (mut symbolizer, mut space) = (Symbolizer::start(config).unwrap(), Space::default());
     let slow = chain(dir.path(), "slow", &["-g"]);
     let base = space.add(&slow);

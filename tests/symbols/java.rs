@@ -129,7 +129,7 @@ fn inline_chains_stubs_and_unnamed_code() {
     let mut symbolizer = start();
     symbolizer.add_agent_log(JVM, followed(log.reader()));
     let read = symbolizer.refresh_jvm_sources(&HashSet::new());
-    assert_eq!((read[0].0, read[0].1.records, read[0].1.code), (JVM, 6, 3));
+    assert_eq!((read[0].process, read[0].stats.records, read[0].stats.code), (JVM, 6, 3));
 
     let frames = at(&mut symbolizer, UserWord::Leaf(CODE + 1), 20);
     assert_eq!(names(&frames), ["a.b.Outer.run", "a.b.Mid.call", "c.Leaf.spin"]);
@@ -299,7 +299,7 @@ fn what_was_read_is_given_back() {
     let before = log.file.metadata().unwrap().blocks();
     let mut symbolizer = start();
     symbolizer.add_agent_log(JVM, JvmLog { consume: true, ..followed(log.reader()) });
-    let read = symbolizer.refresh_jvm_sources(&HashSet::new())[0].1;
+    let read = symbolizer.refresh_jvm_sources(&HashSet::new())[0].stats;
     assert_eq!(read.read_to, log.end);
     let after = log.file.metadata().unwrap().blocks();
     assert!(before > 100 && after <= 16, "{before} blocks, then {after}");
@@ -319,7 +319,7 @@ fn code_that_was_read_from_the_code_cache_has_its_name_until_the_log_says_otherw
     let mut log = Log::new();
     let method = [log.method("a.B", "run")];
     let stubs =
-        |places: &[u64]| places.iter().map(|&start| StubBlob { start, size: SIZE, name: 0 }).collect();
+        |places: &[u64]| places.iter().map(|&start| StubBlob { start, size: SIZE, name_index: 0 }).collect();
     let blobs = StubBlobs { names: vec!["Interpreter".into()], blobs: stubs(&[CODE, CODE + 0x1000]) };
     log.load(0, 3 * SECOND, CODE, &method);
     let mut symbolizer = start();
@@ -359,7 +359,7 @@ fn garbage_and_an_endless_log_are_cut() {
     }
     let no_log = tempfile::tempfile().unwrap();
     symbolizer.add_agent_log(JVM, followed(no_log));
-    assert!(!symbolizer.refresh_jvm_sources(&HashSet::new())[0].1.readable);
+    assert!(!symbolizer.refresh_jvm_sources(&HashSet::new())[0].stats.readable);
     assert_eq!(symbolizer.stats().worker_lost, 0);
 }
 

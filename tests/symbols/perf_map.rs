@@ -137,7 +137,7 @@ impl AddressSpaces for Many {
 
 #[test]
 fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
-    const MOST: u32 = 256;
+    const MAX_MAPS: u32 = 256;
     let (mut symbolizer, mut many) = (Symbolizer::start(config()).unwrap(), Many::default());
     let mut pcs = GENERATED..;
     let mut assert_named = |many: &mut Many, tgid| {
@@ -148,10 +148,10 @@ fn one_process_too_many_costs_the_map_that_was_not_used_for_longest() {
         assert_eq!(names(&frames), [format!("of-{tgid}")]);
         symbolizer.stats().perf_maps.maps
     };
-    (1..=MOST).for_each(|tgid| assert_eq!(assert_named(&mut many, tgid), u64::from(tgid)));
+    (1..=MAX_MAPS).for_each(|tgid| assert_eq!(assert_named(&mut many, tgid), u64::from(tgid)));
     // The first map is used again, one more map comes, then those follow that were used last before it.
-    for tgid in [1, MOST + 1, 1, MOST] {
-        assert_eq!(assert_named(&mut many, tgid), u64::from(MOST));
+    for tgid in [1, MAX_MAPS + 1, 1, MAX_MAPS] {
+        assert_eq!(assert_named(&mut many, tgid), u64::from(MAX_MAPS));
     }
     assert!(many.0.values().all(|&opened| opened == 1), "{:?}", many.0);
     assert_named(&mut many, 2);

@@ -13,7 +13,7 @@ use log::LevelFilter;
 use effective::EffectiveSettings;
 use options::{Daemon, Options};
 use sink::sinks;
-use value::{given, pair, size, valid_url};
+use value::{pair, require, size, valid_url};
 
 use super::config::{OWN_BINARY, duration};
 use super::events::{distinct, named};
@@ -50,7 +50,7 @@ impl DaemonCommand {
             EffectiveSettings::gather(daemon.config.as_deref(), &daemon.options, effective::variable)?;
         let printed = daemon.print_config.then(|| settings.text());
         let options = settings.options()?;
-        let log = given("log-level", options.log_level)?.into();
+        let log = require("log-level", options.log_level)?.into();
         Ok(DaemonCommand {
             config: config(options)?,
             log,
@@ -85,8 +85,8 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
     let sinks = sinks(&options)?;
     let kubelet = kubelet(&options)?;
     let agent_for = agent_for(&options, kubelet.as_ref())?;
-    let time = |name: &str, text: Option<String>| duration(name, &given(name, text)?);
-    let space = |name: &str, text: Option<String>| size(name, &given(name, text)?);
+    let time = |name: &str, text: Option<String>| duration(name, &require(name, text)?);
+    let space = |name: &str, text: Option<String>| size(name, &require(name, text)?);
     let window = time("window", options.window)?;
     if window.subsec_nanos() != 0 || !WINDOWS.contains(&window.as_secs()) {
         return Err(Failure::usage(format!(
@@ -95,15 +95,15 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
             WINDOWS.end()
         )));
     }
-    let percent = given("max-cpu", options.max_cpu)?;
+    let percent = require("max-cpu", options.max_cpu)?;
     if !(0.01..=100.0).contains(&percent) {
         return Err(Failure::usage(format!("max-cpu {percent}: use 0.01 to 100 percent of the host")));
     }
-    let hz = given("frequency", options.frequency)?;
+    let hz = require("frequency", options.frequency)?;
     if !(1.0..=MAX_HZ).contains(&hz) {
         return Err(Failure::usage(format!("frequency {hz}: use 1 to {MAX_HZ} samples a second")));
     }
-    let directory = given("directory", options.directory)?;
+    let directory = require("directory", options.directory)?;
     if !directory.is_absolute() {
         return Err(Failure::usage(format!("directory {}: use an absolute path", directory.display())));
     }
@@ -112,13 +112,13 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         hz,
         events: events(options.events.as_deref().unwrap_or(&[]))?,
         idle_frames: options.idle_frames.unwrap_or_default(),
-        wakers: given("wakers", options.wakers)?,
-        trace_context: given("trace-context", options.trace_context)?,
-        one_in: given("event-count", options.event_count)?.max(1),
+        wakers: require("wakers", options.wakers)?,
+        trace_context: require("trace-context", options.trace_context)?,
+        one_in: require("event-count", options.event_count)?.max(1),
         window_s: u32::try_from(window.as_secs()).unwrap_or(10),
         budget: BudgetLimits { cpu: percent / 100.0, memory: space("max-memory", options.max_memory)? },
         kill_switch: options.kill_switch,
-        java: given("java", options.java)?.into(),
+        java: require("java", options.java)?.into(),
         agent_for,
         kubelet,
         attach_timeout: time("attach-timeout", options.attach_timeout)?,
@@ -130,7 +130,7 @@ fn config(options: Options) -> Result<DaemonConfig, Failure> {
         metrics,
         api,
         token_file: options.token_file,
-        concurrent_profiles: given("concurrent-profiles", options.concurrent_profiles)?.max(1),
+        concurrent_profiles: require("concurrent-profiles", options.concurrent_profiles)?.max(1),
         sinks,
     })
 }
@@ -157,7 +157,7 @@ struct ListenAddresses {
 }
 
 fn addresses(options: &Options) -> Result<ListenAddresses, Failure> {
-    let address = |name: &str, text: &Option<String>| match given(name, text.as_deref())? {
+    let address = |name: &str, text: &Option<String>| match require(name, text.as_deref())? {
         "off" => Ok(None),
         text => text.parse::<Address>().map(Some).map_err(|why| Failure::usage(format!("{name} {why}"))),
     };

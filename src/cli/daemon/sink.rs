@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::options::{Options, SinkOptions};
-use super::value::{given, pair, size, valid_url};
+use super::value::{pair, require, size, valid_url};
 use crate::daemon::{Auth, Protocol, SinkConfig, Trust};
 use crate::failure::Failure;
 
@@ -24,7 +24,7 @@ struct SinkSource {
 pub(super) fn sinks(options: &Options) -> Result<Vec<SinkConfig>, Failure> {
     let common = SinkDefaults {
         labels: labels("labels", options.labels.iter().flatten())?,
-        spool_bytes: size("spool-size", given("spool-size", options.spool_size.as_deref())?)?,
+        spool_bytes: size("spool-size", require("spool-size", options.spool_size.as_deref())?)?,
     };
     let mut names = HashSet::new();
     let mut configs = Vec::new();

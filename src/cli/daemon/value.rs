@@ -5,7 +5,7 @@ use crate::daemon::client::is_url;
 use crate::failure::Failure;
 
 /// The value of a setting that has a default.
-pub(super) fn given<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
+pub(super) fn require<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
     value.ok_or_else(|| Failure::usage(format!("{name}: set a value")))
 }
 

@@ -57,7 +57,7 @@ impl DiffConfig {
                 target.map_err(|e| Failure::usage(format!("--output {e} (or name it with --format)")))?;
             let failed = |e: anyhow::Error| Failure { exit: Exit::Failed, message: format!("{e:#}") };
             let destination = Destination::find(name).map_err(failed)?;
-            destination.probe().map_err(failed)?;
+            destination.check_writable().map_err(failed)?;
             prints_text &= !destination.is_stdout();
             outputs.push(target);
         }

@@ -28,8 +28,8 @@ use resolve::Resolver;
 pub use auth::Auth;
 
 /// Timeout of a request.
-const DEADLINE: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const USER_AGENT: &str = concat!("jbpf-prof/", env!("CARGO_PKG_VERSION"));
 /// Maximum bytes of the response to a push: what OTLP recommends.
 const MAX_ANSWER: usize = 4 << 20;
@@ -150,9 +150,9 @@ impl Client {
             })?;
             Ok(Response::from_parts(head, body))
         };
-        match tokio::time::timeout(DEADLINE, exchange).await {
+        match tokio::time::timeout(TIMEOUT, exchange).await {
             Ok(answer) => answer,
-            Err(_) => bail!("no answer within {} s", DEADLINE.as_secs()),
+            Err(_) => bail!("no answer within {} s", TIMEOUT.as_secs()),
         }
     }
 
@@ -167,7 +167,7 @@ impl Client {
         }
         let mut http = HttpConnector::new_with_resolver(Resolver { binary: self.binary.clone() });
         http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT));
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let roots = if secure { trusted(self.trust.ca_file.as_deref())? } else { RootCertStore::empty() };
         let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()

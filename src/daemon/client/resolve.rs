@@ -19,7 +19,7 @@ use tokio::process::Command;
 /// The hidden first argument of the process.
 pub const ARGUMENT: &str = "__resolve";
 /// Timeout of the process.
-const DEADLINE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Resolves names for hyper.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl tower_service::Service<Name> for Resolver {
         command.arg(ARGUMENT).arg(name.as_str()).stdin(Stdio::null()).stderr(Stdio::null());
         command.stdout(Stdio::piped()).kill_on_drop(true);
         Box::pin(async move {
-            let output = tokio::time::timeout(DEADLINE, command.output()).await??;
+            let output = tokio::time::timeout(TIMEOUT, command.output()).await??;
             let text = String::from_utf8_lossy(&output.stdout);
             // The caller sets the port.
             let found: Vec<SocketAddr> = text

@@ -8,8 +8,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::make::{ProfileRequest, WindowSource, encode_profile};
-use super::query::{LONGEST, Query, SampleQuery};
+use super::query::{MAX_SPAN, Query, SampleQuery};
 use crate::daemon::state::DaemonState;
+use crate::daemon::store::StoredWindow;
 use crate::daemon::window::now_ms;
 use crate::serve::response::{HttpResponse, full_response, text_response};
 
@@ -44,12 +45,14 @@ pub(super) fn windows(state: &DaemonState, query: Option<&str>) -> HttpResponse 
     let Some(store) = &state.store else {
         return text_response(StatusCode::NOT_FOUND, "no windows are kept");
     };
-    #[allow(clippy::cast_precision_loss)]
+    #[allow(clippy::cast_precision_loss, reason = "times in milliseconds are exact in a float for ages")]
     let seconds = |ms: u64| ms as f64 / 1000.0;
     let list: Vec<_> = store
         .list(from, to)
         .into_iter()
-        .map(|(span, bytes)| json!({"from": seconds(span.start_ms), "to": seconds(span.end_ms()), "bytes": bytes}))
+        .map(|StoredWindow { span, bytes }| {
+            json!({"from": seconds(span.start_ms), "to": seconds(span.end_ms()), "bytes": bytes})
+        })
         .collect();
     full_response(StatusCode::OK, "application/json", json!({ "windows": list }).to_string().into())
 }
@@ -65,8 +68,8 @@ pub(super) async fn window(
         let query = Query::parse(query, &names)?;
         let to = query.time_ms("to")?.unwrap_or_else(now_ms);
         let from = query.time_ms("from")?.unwrap_or_else(|| to.saturating_sub(60_000));
-        if from >= to || u128::from(to - from) > LONGEST.as_millis() {
-            return Err(format!("from must be before to, by at most {} s", LONGEST.as_secs()));
+        if from >= to || u128::from(to - from) > MAX_SPAN.as_millis() {
+            return Err(format!("from must be before to, by at most {} s", MAX_SPAN.as_secs()));
         }
         Ok((from, to, of_query(state, &query)?))
     };
@@ -78,7 +81,7 @@ pub(super) async fn window(
         return text_response(StatusCode::NOT_FOUND, "no windows are kept");
     };
     let files: Vec<WindowSource> =
-        store.list(from, to).into_iter().map(|(span, _)| WindowSource::File(store.path(span))).collect();
+        store.list(from, to).into_iter().map(|window| WindowSource::File(store.path(window.span))).collect();
     if files.is_empty() {
         return text_response(
             StatusCode::NOT_FOUND,

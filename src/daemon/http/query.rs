@@ -13,9 +13,9 @@ use crate::waits::WaitFilter;
 use crate::waits::filter::UnknownName;
 
 /// The longest time span of one response.
-pub(super) const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const MAX_SPAN: Duration = Duration::from_secs(3600);
 /// The longest time that a request may wait, in seconds.
-const LONGEST_WAIT_S: u64 = 300;
+const MAX_WAIT_S: u64 = 300;
 
 /// Names and decoded values.
 pub(super) struct Query(Vec<(String, String)>);
@@ -48,8 +48,8 @@ impl Query {
     pub(super) fn seconds(&self) -> Result<u64, String> {
         let text = self.get("seconds").unwrap_or("10");
         match text.parse() {
-            Ok(seconds @ 1..=LONGEST_WAIT_S) => Ok(seconds),
-            _ => Err(format!("seconds={text}: use 1 to {LONGEST_WAIT_S}")),
+            Ok(seconds @ 1..=MAX_WAIT_S) => Ok(seconds),
+            _ => Err(format!("seconds={text}: use 1 to {MAX_WAIT_S}")),
         }
     }
 
@@ -57,8 +57,8 @@ impl Query {
     pub(super) fn past_seconds(&self) -> Result<u64, String> {
         let text = self.get("seconds").unwrap_or("300");
         match text.parse() {
-            Ok(seconds) if (1..=LONGEST.as_secs()).contains(&seconds) => Ok(seconds),
-            _ => Err(format!("seconds={text}: use 1 to {}", LONGEST.as_secs())),
+            Ok(seconds) if (1..=MAX_SPAN.as_secs()).contains(&seconds) => Ok(seconds),
+            _ => Err(format!("seconds={text}: use 1 to {}", MAX_SPAN.as_secs())),
         }
     }
 
@@ -138,7 +138,7 @@ impl SampleQuery {
     /// Removes the samples of a profile that do not match, of all events.
     pub(super) fn apply(&self, profile: &mut Profile) {
         if !self.is_all() {
-            profile.keep(|labels| self.matches(labels));
+            profile.retain_labels(|labels| self.matches(labels));
             self.waits.apply(profile);
         }
     }

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use super::client::{Auth, Client, ResponseTooLarge, Trust};
 use crate::output::otlp::Rejection;
 use crate::profile::Profile;
-use outcome::{DeliveryOutcome, judge};
+use outcome::{DeliveryOutcome, classify};
 pub use registry::Protocol;
 use retry::Retry;
 use spool::{Spool, SpoolStats, SpooledRequest};
@@ -169,17 +169,17 @@ impl Sink {
         bytes: u64,
         of_attempt: DeliveryOutcome,
     ) -> Option<Duration> {
-        let (why, retry_after) = match retry.outcome(number, of_attempt) {
+        let (why, retry_after) = match retry.record_attempt(number, of_attempt) {
             DeliveryOutcome::Sent => {
                 retry.begin_anew();
-                self.spool.done(number);
+                self.spool.remove(number);
                 let mut stats = self.counted();
                 (stats.sent, stats.bytes) = (stats.sent + 1, stats.bytes + bytes);
                 return None;
             }
             DeliveryOutcome::Refused(why) => {
                 log::warn!("{}: a profile was refused: {why}", self.name());
-                self.spool.done(number);
+                self.spool.remove(number);
                 self.counted().refused += 1;
                 return None;
             }
@@ -206,7 +206,7 @@ impl Sink {
             Err(error) => return DeliveryOutcome::Unreached(format!("{error:#}")),
         };
         let implementation = self.config.protocol.implementation();
-        let outcome = judge(&response, implementation);
+        let outcome = classify(&response, implementation);
         if outcome == DeliveryOutcome::Sent
             && let Some(rejection) = implementation.rejection(&response.body)
         {

@@ -13,7 +13,7 @@ use crate::profile::Profile;
 
 /// Maximum bytes of a request before compression. OTLP allows 64 MiB, but most gRPC servers refuse messages of more than
 /// 4 MiB by default.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// Bytes of gRPC's header of a message: the compression flag and the length.
 const MESSAGE_HEADER: usize = 5;
@@ -118,7 +118,7 @@ fn encode(profile: &Profile, labels: &BTreeMap<String, String>) -> anyhow::Resul
             otlp::ResourceView { attributes, view }
         })
         .collect();
-    let otlp::Requests { bodies, oversized } = otlp::requests(&resources, MOST_BYTES);
+    let otlp::Requests { bodies, oversized } = otlp::requests(&resources, MAX_BYTES);
     let pack = |request: &Vec<u8>| {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(request)?;
@@ -153,7 +153,7 @@ mod tests {
                 // A third of a request: a name has at most 4,096 characters.
                 let text = name.repeat(4_000);
                 let frame = |n| Arc::new(Frame::named(Kind::Native, format!("{n}{text}")));
-                let stack: Vec<_> = (0..MOST_BYTES / 3 / text.len()).map(frame).collect();
+                let stack: Vec<_> = (0..MAX_BYTES / 3 / text.len()).map(frame).collect();
                 profile.add(&labels, &stack, 1, 1);
             }
             profile
@@ -163,7 +163,7 @@ mod tests {
             let served = |body: &Vec<u8>| {
                 let mut request = Vec::new();
                 GzDecoder::new(body.as_slice()).read_to_end(&mut request).unwrap();
-                assert!(request.len() <= MOST_BYTES);
+                assert!(request.len() <= MAX_BYTES);
                 let text = String::from_utf8_lossy(&request);
                 let has = |name: &&&str| text.contains(&name.repeat(9));
                 names.iter().filter(has).copied().collect::<String>()

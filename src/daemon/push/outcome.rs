@@ -18,7 +18,7 @@ pub(super) enum DeliveryOutcome {
 }
 
 /// Interprets a response. A failure counts as a refusal if the same request would fail again.
-pub(super) fn judge(response: &SinkResponse, implementation: &dyn PushProtocol) -> DeliveryOutcome {
+pub(super) fn classify(response: &SinkResponse, implementation: &dyn PushProtocol) -> DeliveryOutcome {
     let SinkResponse { status, grpc_status, retry_after, .. } = response;
     if !status.is_success() {
         let why = format!("HTTP status {status}");
@@ -70,7 +70,7 @@ mod tests {
             retry_after: asks.then_some(WAIT),
             body: Bytes::new(),
         };
-        judge(&response, protocol.implementation())
+        classify(&response, protocol.implementation())
     }
 
     /// The tables of the OTLP specification, and the two exceptions for credentials.

@@ -9,12 +9,12 @@ use crate::backoff::Backoff;
 
 /// The first pause after a failure, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The longest pause that a sink may ask for.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// A request is given up after this many failures, which take about ten minutes. Otherwise a request at which the sink
 /// always fails would block all requests after it.
-const MOST_FAILURES: u32 = 16;
+const MAX_FAILURES: u32 = 16;
 
 /// The state of retries for one sink.
 #[derive(Default)]
@@ -28,15 +28,15 @@ pub(super) struct Retry {
 
 impl Retry {
     /// The result of an attempt to send the request `number`: a failure becomes a refusal after too many of them.
-    pub(super) fn outcome(&mut self, number: u64, of_attempt: DeliveryOutcome) -> DeliveryOutcome {
+    pub(super) fn record_attempt(&mut self, number: u64, of_attempt: DeliveryOutcome) -> DeliveryOutcome {
         match of_attempt {
             DeliveryOutcome::Failed(why, retry_after) => {
                 if self.number != number {
                     (self.number, self.failures) = (number, 0);
                 }
                 self.failures += 1;
-                if self.failures >= MOST_FAILURES {
-                    return DeliveryOutcome::Refused(format!("{why}, {MOST_FAILURES} times"));
+                if self.failures >= MAX_FAILURES {
+                    return DeliveryOutcome::Refused(format!("{why}, {MAX_FAILURES} times"));
                 }
                 DeliveryOutcome::Failed(why, retry_after)
             }
@@ -47,8 +47,8 @@ impl Retry {
     /// The pause after a failure; `retry_after` is the pause that the sink asked for.
     pub(super) fn pause(&mut self, retry_after: Option<Duration>) -> Duration {
         let jitter = jitter();
-        let own = self.backoff.pause(FIRST_WAIT, LONGEST_WAIT).mul_f64(0.5 + jitter);
-        let asked = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+        let own = self.backoff.pause(FIRST_WAIT, MAX_WAIT).mul_f64(0.5 + jitter);
+        let asked = retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         own.max(asked.mul_f64(1.0 + jitter / 2.0))
     }
 

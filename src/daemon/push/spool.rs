@@ -111,7 +111,7 @@ impl Spool {
         });
     }
 
-    /// The oldest request. The caller must call [`Spool::done`] or [`Spool::put_back`] for it.
+    /// The oldest request. The caller must call [`Spool::remove`] or [`Spool::put_back`] for it.
     ///
     /// # Errors
     /// The file of the oldest request cannot be read. The request stays in the queue.
@@ -126,7 +126,7 @@ impl Spool {
                 Ok(body) => return Ok(Some(SpooledRequest { number, body })),
                 // Another program has removed the file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    self.done(number);
+                    self.remove(number);
                     self.with(|index| index.dropped += 1);
                 }
                 Err(error) => {
@@ -138,7 +138,7 @@ impl Spool {
     }
 
     /// Removes a request that was sent or refused.
-    pub(super) fn done(&self, number: u64) {
+    pub(super) fn remove(&self, number: u64) {
         self.with(|index| {
             index.sending = None;
             index.bytes -= index.waiting.remove(&number).unwrap_or(0);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(body, b"one");
         let again = open(&root.path().join("sink"), 100);
         assert_eq!(take(&again).body, b"one", "it was not done");
-        spool.done(number);
+        spool.remove(number);
         assert_eq!(take(&spool).body, b"two");
         assert_eq!(spool.stats(), SpoolStats { bytes: 3, dropped: 0 });
     }
@@ -242,10 +242,10 @@ mod tests {
         spool.append(&[3; 10]);
         spool.append(&[9; 31]);
         assert_eq!(spool.stats(), SpoolStats { bytes: 30, dropped: 2 });
-        spool.done(first);
+        spool.remove(first);
         let left: Vec<u8> = std::iter::from_fn(|| {
             let SpooledRequest { number, body } = spool.take_oldest().unwrap()?;
-            spool.done(number);
+            spool.remove(number);
             Some(body[0])
         })
         .collect();

@@ -31,7 +31,7 @@ pub struct JavaMethod {
 }
 
 impl JavaMethod {
-    /// A method from the JVM's texts. With `raw` names keep the numbers that differ from run to run.
+    /// A method from the JVM's texts. If `raw`, names keep the numbers that differ from run to run.
     pub(in crate::jvm) fn new(
         class: &[u8],
         method: &[u8],
@@ -40,9 +40,8 @@ impl JavaMethod {
         raw: bool,
     ) -> JavaMethod {
         let (class, method) = (names::class(class, file, raw), names::text(method));
-        let name = if class.is_empty() { method.clone() } else { format!("{class}.{method}") };
         JavaMethod {
-            name: name.into(),
+            name: full_name(&class, &method).into(),
             class: class.into(),
             method: method.into(),
             file: (!file.is_empty()).then(|| names::text(file).into()),
@@ -67,7 +66,12 @@ impl JavaMethod {
     }
 }
 
-/// A method of a log: each compiled method refers to all methods that are inlined into it.
+fn full_name(class: &str, method: &str) -> String {
+    if class.is_empty() { method.to_owned() } else { format!("{class}.{method}") }
+}
+
+/// A method of a log, as an index into `LoggedMethods::all`. Each compiled method refers to all methods that are
+/// inlined into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MethodId(u32);
 
@@ -83,43 +87,43 @@ const BYTES_OF_TEXT: usize = 64;
 #[derive(Debug)]
 pub(super) struct LoggedMethods {
     raw: bool,
-    max: usize,
+    max_methods: usize,
     max_bytes: usize,
     bytes: usize,
     all: Vec<Arc<JavaMethod>>,
     by_offset: HashMap<u64, MethodId>,
     strings: HashSet<Arc<str>>,
-    refused: u64,
+    over_quota: u64,
 }
 
 impl LoggedMethods {
-    pub(super) fn new(raw: bool, max: usize, max_bytes: usize) -> LoggedMethods {
+    pub(super) fn new(raw: bool, max_methods: usize, max_bytes: usize) -> LoggedMethods {
         LoggedMethods {
             raw,
-            max,
+            max_methods,
             max_bytes,
             bytes: 0,
             all: Vec::new(),
             by_offset: HashMap::new(),
             strings: HashSet::new(),
-            refused: 0,
+            over_quota: 0,
         }
     }
 
     pub(super) fn add(&mut self, offset: u64, method: &Method<'_>) {
-        if self.all.len() >= self.max || !self.has_room() {
-            self.refused += 1;
+        if self.all.len() >= self.max_methods || !self.has_room() {
+            self.over_quota += 1;
             return;
         }
         let (class, file) = match method.class {
             ClassName::Named { class, file } => {
-                let class = self.shared(names::class(class, file, self.raw));
-                (class, (!file.is_empty()).then(|| self.shared(names::text(file))))
+                let class = self.intern(names::class(class, file, self.raw));
+                (class, (!file.is_empty()).then(|| self.intern(names::text(file))))
             }
-            ClassName::As(known) => match self.get(self.at(known)) {
+            ClassName::As(known) => match self.get(self.id_at(known)) {
                 Some(known) => (Arc::clone(&known.class), known.file.clone()),
                 None => {
-                    self.refused += 1;
+                    self.over_quota += 1;
                     return;
                 }
             },
@@ -130,15 +134,15 @@ impl LoggedMethods {
         }
         let lines: Box<[LineEntry]> = method.lines().collect();
         self.bytes += size_of::<JavaMethod>() + BYTES_OF_METHOD + size_of_val(&*lines);
-        let full = self.shared(if class.is_empty() { name.clone() } else { format!("{class}.{name}") });
-        let method = JavaMethod { name: full, class, method: self.shared(name), file, lines };
+        let full = self.intern(full_name(&class, &name));
+        let method = JavaMethod { name: full, class, method: self.intern(name), file, lines };
         let id = MethodId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
         self.all.push(Arc::new(method));
         self.by_offset.insert(offset, id);
     }
 
-    /// The number of the method that the log describes at an offset.
-    pub(super) fn at(&self, offset: u64) -> MethodId {
+    /// The id of the method that the log describes at an offset.
+    pub(super) fn id_at(&self, offset: u64) -> MethodId {
         self.by_offset.get(&offset).copied().unwrap_or(MethodId::UNKNOWN)
     }
 
@@ -148,14 +152,14 @@ impl LoggedMethods {
 
     /// The shared name of a stub; `None` if there is no room for another name.
     pub(super) fn stub_name(&mut self, name: String) -> Option<Arc<str>> {
-        (self.has_room() || self.strings.contains(name.as_str())).then(|| self.shared(name))
+        (self.has_room() || self.strings.contains(name.as_str())).then(|| self.intern(name))
     }
 
     fn has_room(&self) -> bool {
         self.bytes < self.max_bytes
     }
 
-    fn shared(&mut self, text: String) -> Arc<str> {
+    fn intern(&mut self, text: String) -> Arc<str> {
         if let Some(known) = self.strings.get(text.as_str()) {
             return Arc::clone(known);
         }
@@ -170,18 +174,18 @@ impl LoggedMethods {
     }
 
     /// Methods that were left out because of quotas.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused
+    pub(super) fn over_quota(&self) -> u64 {
+        self.over_quota
     }
 
-    /// Approximate memory of names and lines.
+    /// Approximate memory of all methods.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     #[test]

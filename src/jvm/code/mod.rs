@@ -19,4 +19,4 @@ pub use lease::{end, release};
 pub use methods::JavaMethod;
 pub use options::{CodeLimits, CodeOptions};
 pub use owners::{CodeFound, CodeMiss};
-pub use timeline::{CodeFacts, CodeLookup, CodeTimeline, ReadFailure, Validity};
+pub use timeline::{CodeFacts, CodeLookup, CodeTimeline, ReadFailure, TimedCode, Validity};

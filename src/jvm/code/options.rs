@@ -46,7 +46,7 @@ pub struct CodeLimits {
     /// Longest code of one method or stub, bytes; longer code is refused.
     pub code_size: u32,
     /// Most pages, and code on them, that one read visits: a log of long, overlapping code would cause millions.
-    pub looks: usize,
+    pub visits: usize,
 }
 
 impl Default for CodeLimits {
@@ -58,7 +58,7 @@ impl Default for CodeLimits {
             code: 1 << 20,
             code_bytes: 128 << 20,
             code_size: 16 << 20,
-            looks: 32 << 20,
+            visits: 32 << 20,
         }
     }
 }

@@ -49,7 +49,7 @@ impl CodeFound {
 /// Memory of an owner, bytes: an entry of a table that may be half empty.
 const BYTES_OF_OWNER: usize = 2 * size_of::<(CodeId, CodeOwner)>();
 /// The end of code that still exists.
-const ALIVE: u64 = u64::MAX;
+const STILL_EXISTS_NS: u64 = u64::MAX;
 
 #[derive(Debug)]
 enum CodeKind {
@@ -119,7 +119,7 @@ pub(super) struct OwnerAtTime<'o> {
 impl OwnerAtTime<'_> {
     /// The owner still exists.
     pub(super) fn is_alive(&self) -> bool {
-        self.owner.until == ALIVE
+        self.owner.until == STILL_EXISTS_NS
     }
 
     /// The same owner, and as certain: the number of rivals only grows with time.
@@ -166,7 +166,7 @@ pub(super) struct CodeTable {
     refused: u64,
     bytes: usize,
     /// Pages, and code on them, that this read visited.
-    looks: usize,
+    visits: usize,
 }
 
 /// Most changes that are listed one by one.
@@ -194,13 +194,13 @@ impl CodeTable {
             newest: 0,
             refused: 0,
             bytes: 0,
-            looks: 0,
+            visits: 0,
         }
     }
 
     /// Begins a read of the log.
     pub(super) fn begin_read(&mut self) {
-        self.looks = 0;
+        self.visits = 0;
     }
 
     /// The owner of `pc` at that time; a return address belongs to the call before it.
@@ -245,7 +245,7 @@ impl CodeTable {
 
     /// Records that were left out because of quotas.
     pub(super) fn refused(&self) -> u64 {
-        self.refused + self.methods.refused()
+        self.refused + self.methods.over_quota()
     }
 
     /// Approximate memory in use, bytes.
@@ -269,8 +269,8 @@ impl CodeTable {
 
     /// Adds stubs and adapters that no record contains.
     pub(super) fn add(&mut self, blobs: &StubBlobs) {
-        for &StubBlob { start, size, name } in &blobs.blobs {
-            let Some(name) = blobs.names.get(usize::from(name)) else { continue };
+        for &StubBlob { start, size, name_index } in &blobs.blobs {
+            let Some(name) = blobs.names.get(usize::from(name_index)) else { continue };
             let unknown = Code {
                 replayed: true,
                 debug_cut: false,
@@ -336,11 +336,11 @@ impl CodeTable {
     /// Whether there is room for one more piece of code; checked before any part of it is kept.
     fn admits(&mut self, code: &Code) -> bool {
         let limits = &self.options.limits;
-        self.looks = self.looks.saturating_add(index::pages_of(&(code.start..code.end())));
+        self.visits = self.visits.saturating_add(index::pages_of(&(code.start..code.end())));
         let admits = code.size <= limits.code_size
             && self.owners.len() < limits.code
             && self.bytes < limits.code_bytes
-            && self.looks <= limits.looks;
+            && self.visits <= limits.visits;
         self.refused += u64::from(!admits);
         admits
     }
@@ -350,7 +350,7 @@ impl CodeTable {
             return;
         }
         match self.methods.stub_name(name) {
-            Some(name) => self.install(code, CodeKind::Stub(name), ALIVE),
+            Some(name) => self.install(code, CodeKind::Stub(name), STILL_EXISTS_NS),
             None => self.refused += 1,
         }
     }
@@ -361,13 +361,13 @@ impl CodeTable {
         let stub = matches!(what, CodeKind::Stub(_));
         let mut from = 0;
         let mut near = self.index.near(&range);
-        self.looks += near.len();
+        self.visits += near.len();
         near.sort_unstable();
         near.dedup();
         for id in near {
             let Some(other) = self.owners.get(&id).filter(|other| other.overlaps(&range)) else { continue };
             let same = other.range == range && other.is_stub() == stub;
-            if other.until != ALIVE {
+            if other.until != STILL_EXISTS_NS {
                 from = from.max(other.until);
             } else if code.replayed && (same || !other.replayed) {
                 return; // live records are at least as good as replayed ones
@@ -398,7 +398,7 @@ impl CodeTable {
         self.next = self.next.wrapping_add(1);
         self.note_change(owner.range.clone());
         self.bytes += owner.bytes();
-        if until != ALIVE {
+        if until != STILL_EXISTS_NS {
             self.ended.push((until, id));
         }
         self.owners.insert(id, owner);
@@ -417,23 +417,23 @@ impl RecordVisitor for CodeTable {
         }
         // An unload record before its load record: the code was unloaded while the replay was about to report it.
         let until = load.code.replayed.then(|| self.orphans.remove(&load.code.start)).flatten();
-        let methods = load.methods().map(|offset| self.methods.at(offset)).collect();
+        let methods = load.methods().map(|offset| self.methods.id_at(offset)).collect();
         let compiled = Compiled { methods, debug: load.debug().into() };
-        self.install(&load.code, CodeKind::Method(compiled), until.unwrap_or(ALIVE));
+        self.install(&load.code, CodeKind::Method(compiled), until.unwrap_or(STILL_EXISTS_NS));
     }
 
     fn unload(&mut self, unload: &Unload) {
         self.note_time(unload.time);
         let ids = self.index.at(unload.start);
-        self.looks = self.looks.saturating_add(ids.len());
-        if self.looks > self.options.limits.looks {
+        self.visits = self.visits.saturating_add(ids.len());
+        if self.visits > self.options.limits.visits {
             self.refused += 1;
             return;
         }
         let alive = ids.iter().copied().find(|id| {
             self.owners
                 .get(id)
-                .is_some_and(|o| o.range.start == unload.start && o.until == ALIVE && !o.is_stub())
+                .is_some_and(|o| o.range.start == unload.start && o.until == STILL_EXISTS_NS && !o.is_stub())
         });
         match alive {
             Some(id) => self.end(id, unload.time),
@@ -446,7 +446,10 @@ impl RecordVisitor for CodeTable {
 
     fn stub(&mut self, stub: &Stub<'_>) {
         self.note_time(stub.code.time);
-        self.install_stub(&stub.code, stub_names::plain(&names::text(stub.name)).to_owned());
+        self.install_stub(
+            &stub.code,
+            stub_names::without_release_affixes(&names::text(stub.name)).to_owned(),
+        );
     }
 
     fn replay_end(&mut self) {

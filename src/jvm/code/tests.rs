@@ -202,13 +202,13 @@ fn common_frames_are_returned_if_either_method_may_have_run() {
     assert_eq!(see(0x00, 49), outer(10, Some(1)));
     assert_eq!(see(0x10, 49), Err(CodeMiss::Moved), "the other had inlined something there");
     assert_eq!(see(0x20 + 1, 50), outer(0, None), "it is sure, the other");
-    let hold = |from, to| {
+    let validity = |from, to| {
         let time = |tenths: u64| MonoNs(tenths * SECOND / 10);
         let mut lookups = timeline.lookups();
-        lookups.lookup_until(CODE + 0x21, true, time(from), time(to)).map(|(hold, _)| hold)
+        lookups.lookup_until(CODE + 0x21, true, time(from), time(to)).map(|code| code.validity)
     };
     assert_eq!(
-        [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| hold(from, to)),
+        [(40, 44), (44, 44), (44, 46), (46, 49), (49, 51), (51, 90)].map(|(from, to)| validity(from, to)),
         [Some(Validity::Ends), Some(Validity::Ends), None, Some(Validity::Ends), None, Some(Validity::Lasts)]
     );
 }
@@ -350,7 +350,7 @@ fn code_that_lies_on_much_other_code_is_looked_at_for_a_while() {
         log.load(2 + n, false, CODE, 0x10_0000, method, method);
         log.unload(2 + n, CODE);
     }
-    let limits = CodeLimits { looks: 256 * 50, ..CodeLimits::default() };
+    let limits = CodeLimits { visits: 256 * 50, ..CodeLimits::default() };
     let mut timeline =
         CodeTimeline::new(CodeOptions { limits, keep: 1000 * SECOND, ..CodeOptions::default() });
     timeline.read(&log.bytes).unwrap();

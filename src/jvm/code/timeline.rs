@@ -20,6 +20,15 @@ pub enum Validity {
     Lasts,
 }
 
+/// The code at an address, and how long the result is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedCode {
+    /// Whether the result is valid at later times too.
+    pub validity: Validity,
+    /// A [`CodeMiss`] if the address has no name.
+    pub found: Result<CodeFound, CodeMiss>,
+}
+
 /// The state of a log as far as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeFacts {
@@ -174,22 +183,12 @@ impl<'a> CodeLookup<'a> {
         self.frames_of(pc, self.timeline.owners.at(pc, is_leaf_pc, at))
     }
 
-    /// The code at `pc` at `from`, and how long the result is valid. `None` if it is not valid until `to`, which may
-    /// equal `from`.
-    ///
-    /// # Errors
-    /// The inner result is a [`CodeMiss`] if the address has no name.
-    pub fn lookup_until(
-        &mut self,
-        pc: u64,
-        is_leaf_pc: bool,
-        from: MonoNs,
-        to: MonoNs,
-    ) -> Option<(Validity, Result<CodeFound, CodeMiss>)> {
+    /// The code at `pc` at `from`. `None` if the result is not valid until `to`, which may equal `from`.
+    pub fn lookup_until(&mut self, pc: u64, is_leaf_pc: bool, from: MonoNs, to: MonoNs) -> Option<TimedCode> {
         let owners = &self.timeline.owners;
         let first = owners.at(pc, is_leaf_pc, from);
         let last = (from != to).then(|| owners.at(pc, is_leaf_pc, to));
-        let hold = match (&first, last.as_ref().unwrap_or(&first)) {
+        let validity = match (&first, last.as_ref().unwrap_or(&first)) {
             (Ok(first), Ok(last)) if first.is_same(last) => {
                 if last.is_alive() {
                     Validity::Lasts
@@ -201,7 +200,7 @@ impl<'a> CodeLookup<'a> {
             _ if from == to => Validity::Ends,
             _ => return None,
         };
-        Some((hold, self.frames_of(pc, first)))
+        Some(TimedCode { validity, found: self.frames_of(pc, first) })
     }
 
     fn frames_of(&mut self, pc: u64, held: Result<OwnerAtTime<'a>, CodeMiss>) -> Result<CodeFound, CodeMiss> {

@@ -35,10 +35,10 @@ const MAX_READ: u64 = 256 << 20;
 /// Most blobs that are checked. A warm Scala compiler has 13,000.
 const MAX_KNOWN: usize = 64 << 10;
 /// A blob without a lookup for so long, ns, is not checked any more: no cached result is used for longer
-/// (`symbolize/known.rs` asks again every minute). In a JVM that runs for days any of its code has run once.
-const KEPT: u64 = 75_000_000_000;
+/// (`symbolize/address_cache.rs` asks again every minute). In a JVM that runs for days any of its code has run once.
+const KEPT_NS: u64 = 75_000_000_000;
 /// How long ranges of freed code are remembered, ns: as long as stacks may wait for their names.
-const REMEMBER: u64 = 10_000_000_000;
+const FREED_KEPT_NS: u64 = 10_000_000_000;
 /// The name of the stub at the root of all Java frames, in the agent's log and in HotSpot's own listings.
 const CALL_STUB: &str = "call_stub";
 
@@ -152,7 +152,7 @@ impl<M: Memory> VmCode<M> {
         self.memory.renew(MAX_READ);
         self.checked = now;
         self.interpreted.check(&self.memory);
-        self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(REMEMBER));
+        self.gone.retain(|(_, seen)| now.0 < seen.0.saturating_add(FREED_KEPT_NS));
         if self.heaps.is_none() || self.memory.word(self.layout.heaps.address).is_err() {
             self.read_heaps();
         } else {
@@ -169,7 +169,7 @@ impl<M: Memory> VmCode<M> {
             if !there {
                 changed.push(known.range.clone());
             }
-            there && now.0 < known.asked.0.saturating_add(KEPT)
+            there && now.0 < known.asked.0.saturating_add(KEPT_NS)
         });
         self.went += changed.len() as u64;
         self.gone.extend(changed.iter().map(|range| (range.clone(), now)));
@@ -332,7 +332,7 @@ impl<M: Memory> VmCode<M> {
                 let name = if call_stub {
                     CALL_STUB.to_owned()
                 } else {
-                    stub_names::plain(&names::text(name)).to_owned()
+                    stub_names::without_release_affixes(&names::text(name)).to_owned()
                 };
                 return Ok(vec![JavaFrame::stub(&name.into())]);
             }

@@ -5,7 +5,7 @@ use super::layout::{BlobPlace, VmLayout};
 use super::stubs::stubs_of;
 use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS};
-use crate::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpot};
+use crate::unwind::{BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo};
 
 /// The blobs of hand-written code have names that begin so (runtime/stubRoutines.cpp, JDK 8 to 28).
 const STUBS: &str = "StubRoutines";
@@ -18,7 +18,10 @@ const MAX_INTERPRETER: u64 = 4 << 20;
 /// Reads the unwind description without what depends on flags, which the caller knows: `frame_pointers` and `locks`. A
 /// JVM that cannot run Java yet gives [`InvalidMemory`]; so do machines whose frames the unwinder does not know
 /// (`bpf/step_hotspot.h`).
-pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Result<HotSpot, InvalidMemory> {
+pub(in crate::jvm) fn read_unwind_info<M: Memory>(
+    memory: &M,
+    layout: &VmLayout,
+) -> Result<HotSpotUnwindInfo, InvalidMemory> {
     if !cfg!(target_arch = "x86_64") {
         return Err(InvalidMemory);
     }
@@ -34,14 +37,14 @@ pub(in crate::jvm) fn hotspot<M: Memory>(memory: &M, layout: &VmLayout) -> Resul
         segment_map: heap.segment_map.start,
     });
     let known = known.filter(|heap| (1..=MAX_HEAP).contains(&heap.span.end.saturating_sub(heap.span.start)));
-    Ok(HotSpot {
+    Ok(HotSpotUnwindInfo {
         interpreter: interpreter(memory, layout)?,
         continuation: continuation.unwrap_or_default(),
         stubs: stubs.into_iter().map(|stub| stub.code).take(MAX_STUBS).collect(),
         heaps: known.take(MAX_HEAPS).collect(),
         segment_log2,
         block: block(layout)?,
-        bcp: u32::from(!layout.frames.has_mirror),
+        bcp_slot: u32::from(!layout.frames.has_mirror),
         frame_pointers: false,
         locks: None,
     })
@@ -97,13 +100,13 @@ mod tests {
     #[test]
     fn code_heaps_and_their_code_are_found() {
         let (memory, layout) = jvm();
-        let found = hotspot(&&memory, &layout).unwrap();
+        let found = read_unwind_info(&&memory, &layout).unwrap();
         let span = |start, end| CodeSpan { start: BASE + CODE + start, end: BASE + CODE + end };
         assert_eq!(found.interpreter, span(64, 300));
         assert_eq!(found.stubs, [span(3 * 128 + 64, 3 * 128 + 200)]);
         assert_eq!(found.heaps.len(), 1);
         assert_eq!(found.heaps[0].span, span(0, 0x4_0000), "what it may grow to");
-        assert_eq!((found.segment_log2, found.bcp), (7, 0));
+        assert_eq!((found.segment_log2, found.bcp_slot), (7, 0));
         let BlockFields { used, blob, frame_size, code, code_is_offset, .. } = found.block;
         assert_eq!((used, blob, frame_size, code, code_is_offset), (8, 16, 36, 28, true));
     }
@@ -123,7 +126,7 @@ mod tests {
         for (what, lie) in lies {
             let (memory, mut layout) = jvm();
             lie(&memory, &mut layout);
-            assert_eq!(hotspot(&&memory, &layout).err(), Some(InvalidMemory), "{what}");
+            assert_eq!(read_unwind_info(&&memory, &layout).err(), Some(InvalidMemory), "{what}");
         }
     }
 }

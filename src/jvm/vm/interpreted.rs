@@ -19,7 +19,7 @@
 use super::bounded_memory::BoundedMemory;
 use super::layout::{ClassUnloadLayout, VmLayout};
 use super::loaders::Loaders;
-use super::looks::{MethodLooks, UnloadEvidence};
+use super::method_looks::{KnownMethod, MethodLooks, UnloadEvidence};
 use super::methods::{MethodInfo, MethodReader};
 use super::miss::VmMiss;
 use super::unloads::UnloadHistory;
@@ -96,8 +96,8 @@ impl InterpretedMethods {
         let frames = asked.iter().zip(found).map(|(asked, found)| match found {
             // The JVM has exited. The state of the last look is the best that can be known of its last samples.
             None if gone => match self.looks.last(asked.method) {
-                Some((Some(since), _)) if asked.at < since => Err(VmMiss::MethodGone),
-                Some((_, Some(last))) => frame(last, asked.bcp),
+                Some(KnownMethod { since: Some(since), .. }) if asked.at < since => Err(VmMiss::MethodGone),
+                Some(KnownMethod { method: Some(last), .. }) => frame(last, asked.bcp),
                 _ => Err(VmMiss::ProcessGone),
             },
             // The count of unloaded classes may not have been read after the method: nothing proves a name.
@@ -120,7 +120,8 @@ impl InterpretedMethods {
         unloaded: Option<u64>,
         asked: &[MethodQuery],
     ) -> Vec<Option<MethodInfo>> {
-        let (mut methods, now) = (MethodReader::new(raw), MonoNs::now());
+        let mut methods = MethodReader::new(raw);
+        let now = MonoNs::now();
         let found = |&MethodQuery { method, .. }: &MethodQuery| {
             let is_there = |found: &MethodInfo| found.is_at(memory, &layout.method, method);
             let known = unloaded.and_then(|unloaded| self.looks.known(method, unloaded, now));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_goes_is_not_believed_for_the_ticks_before() {
+    fn a_method_that_goes_is_not_believed_for_the_samples_before() {
         let bytes = FakeMemory::made();
         let method = bytes.java(0, "old");
         let mut code = code(&bytes);

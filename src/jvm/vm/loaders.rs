@@ -25,7 +25,7 @@ const MAX_YOUNG: usize = 16 << 10;
 /// Most classes whose loaders are remembered.
 const MAX_LOADER_OF: usize = 16 << 10;
 /// How long a class counts as new, ns: as long as questions about a sample may come.
-const YOUNG: u64 = 60_000_000_000;
+const NEW_CLASS_NS: u64 = 60_000_000_000;
 
 /// Links from a class to the others of its loader; offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,7 +137,7 @@ impl Loaders {
             self.loader_of.clear();
         }
         let now = MonoNs::now();
-        self.young.retain(|_, since| now.0 < since.0.saturating_add(YOUNG));
+        self.young.retain(|_, since| now.0 < since.0.saturating_add(NEW_CLASS_NS));
         for (loader, list) in lists {
             self.update_loader(loader, list, gone, now);
         }

@@ -16,7 +16,9 @@ use super::layout::{
     BlobOffsets, BlobPlace, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, MethodOffsets,
     NmethodOffsets, SpaceOffsets,
 };
-use super::{AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, hotspot, lock_fields};
+use super::{
+    AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, lock_fields, read_unwind_info,
+};
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
 
@@ -277,7 +279,7 @@ pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     // A refusal costs names only.
     let flags = inspect(&bytes, library).map(|inspection| inspection.flags).unwrap_or_default();
     let layout = VmLayout::read(&bytes, library).unwrap_or_else(|_| layout());
-    let _ = (hotspot(&bytes, &layout), blobs(&bytes, library), lock_fields(&bytes, &layout, &flags));
+    let _ = (read_unwind_info(&bytes, &layout), blobs(&bytes, library), lock_fields(&bytes, &layout, &flags));
     let mut code = VmCode::new(bytes, layout, false);
     code.check(MonoNs::now());
     let mut named = ask(&mut code);

@@ -23,9 +23,9 @@ mod loaders;
 mod lock_classes;
 mod lock_owners;
 mod locks;
-mod looks;
 #[cfg(any(test, fuzzing))]
 pub mod made;
+mod method_looks;
 mod methods;
 mod miss;
 mod permanent;
@@ -38,7 +38,7 @@ mod unloads;
 mod unsigned5;
 
 pub use code::{AddressQuery, VmAnswer, VmCode, VmStats};
-pub(super) use frames::hotspot;
+pub(super) use frames::read_unwind_info;
 pub use interpreted::{ClassQuery, MethodQuery};
 pub use layout::VmLayout;
 pub(super) use locks::lock_fields;

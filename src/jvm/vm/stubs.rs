@@ -33,7 +33,7 @@ pub struct StubBlob {
     /// Length of the code, bytes.
     pub size: u32,
     /// Index of the name.
-    pub name: u16,
+    pub name_index: u16,
 }
 
 /// The code in a code cache that is no method.
@@ -68,13 +68,20 @@ pub(super) struct NamedStub {
 /// The code in one heap that is no method.
 pub(super) fn stubs_of<M: Memory>(memory: &M, layout: &VmLayout, heap: &Heap) -> Vec<NamedStub> {
     let mut walk = HeapWalk { memory, layout, names: HashMap::new(), found: Vec::new() };
+    // An invalid block ends the reading of the heap; the stubs before it are kept.
     let _ = walk.heap(heap);
     let StubBlobs { names, blobs } = walk.finish();
     let stub = |blob: &StubBlob| NamedStub {
-        name: names.get(usize::from(blob.name)).cloned().unwrap_or_default(),
+        name: names.get(usize::from(blob.name_index)).cloned().unwrap_or_default(),
         code: CodeSpan { start: blob.start, end: blob.start + u64::from(blob.size) },
     };
     blobs.iter().map(stub).collect()
+}
+
+/// A blob that was read once.
+struct FoundBlob {
+    start: u64,
+    identity: BlobIdentity,
 }
 
 /// The state while the heaps are read.
@@ -83,8 +90,8 @@ struct HeapWalk<'a, M> {
     layout: &'a VmLayout,
     /// Names by their addresses; `None` for those of methods.
     names: HashMap<u64, Option<String>>,
-    /// Blobs by their start.
-    found: Vec<(u64, BlobIdentity)>,
+    /// In ascending order of addresses within each heap.
+    found: Vec<FoundBlob>,
 }
 
 impl<M: Memory> HeapWalk<'_, M> {
@@ -98,7 +105,7 @@ impl<M: Memory> HeapWalk<'_, M> {
             let size = segments(&block, &self.layout.heaps)?.checked_mul(1 << heap.segment_log2);
             let size = size.filter(|&size| size > 0).ok_or(InvalidMemory)?;
             let next = at.checked_add(size).filter(|&next| next <= end).ok_or(InvalidMemory)?;
-            if let Some(stub) = self.stub(at, &block).filter(|(_, blob)| blob.code.end <= next) {
+            if let Some(stub) = self.stub(at, &block).filter(|stub| stub.identity.code.end <= next) {
                 self.found.push(stub);
             }
             at = next;
@@ -107,14 +114,14 @@ impl<M: Memory> HeapWalk<'_, M> {
     }
 
     /// The blob in the block at `at`, if the block is in use and the blob has code and is no method.
-    fn stub(&mut self, at: u64, block: &[u8]) -> Option<(u64, BlobIdentity)> {
+    fn stub(&mut self, at: u64, block: &[u8]) -> Option<FoundBlob> {
         let start =
             at.checked_add(self.layout.heaps.block_size).filter(|_| is_used(block, &self.layout.heaps))?;
         let header = block.get(usize::try_from(start - at).ok()?..)?;
         let identity = BlobIdentity::of(header, self.layout, start, false).ok()?;
         let has_code = identity.code.start < identity.code.end;
         let name = word_in(header, self.layout.blob.name).ok()?;
-        (has_code && self.is_stub(name)).then_some((start, identity))
+        (has_code && self.is_stub(name)).then_some(FoundBlob { start, identity })
     }
 
     /// Whether a blob of that name is no method.
@@ -127,25 +134,27 @@ impl<M: Memory> HeapWalk<'_, M> {
         self.names.entry(name).or_insert_with(read).is_some()
     }
 
-    /// The blobs that read the same once more.
+    /// The blobs whose identity is unchanged at a second read.
     fn finish(self) -> StubBlobs {
         let mut blobs = StubBlobs::default();
-        for (start, identity) in &self.found {
-            let CodeSpan { start: from, end: to } = identity.code;
+        for FoundBlob { start: blob_start, identity } in &self.found {
+            let CodeSpan { start, end } = identity.code;
             let Some(Some(text)) = self.names.get(&identity.name) else { continue };
-            if !identity.is_at(self.memory, self.layout, *start) {
+            if !identity.is_at(self.memory, self.layout, *blob_start) {
                 continue;
             }
             let known = blobs.names.iter().position(|known| known == text);
-            let place = known.unwrap_or(blobs.names.len());
-            let (Ok(size), Ok(name)) = (u32::try_from(to - from), u16::try_from(place)) else { continue };
+            let index = known.unwrap_or(blobs.names.len());
+            let (Ok(size), Ok(name_index)) = (u32::try_from(end - start), u16::try_from(index)) else {
+                continue;
+            };
             if known.is_none() {
                 if blobs.names.len() >= MAX_NAMES {
                     continue;
                 }
                 blobs.names.push(text.clone());
             }
-            blobs.blobs.push(StubBlob { start: from, size, name });
+            blobs.blobs.push(StubBlob { start, size, name_index });
         }
         blobs
     }
@@ -204,7 +213,7 @@ mod tests {
         let expected = [(CODE + 64, 236), (CODE + 9 * SEGMENT + 64, 192)];
         assert_eq!(
             found.blobs,
-            expected.map(|(start, size)| StubBlob { start: BASE + start, size, name: 0 })
+            expected.map(|(start, size)| StubBlob { start: BASE + start, size, name_index: 0 })
         );
     }
 

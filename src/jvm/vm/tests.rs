@@ -147,7 +147,7 @@ fn stubs_have_their_blobs_names() {
 }
 
 #[test]
-fn code_that_goes_is_not_believed_for_the_ticks_before() {
+fn code_that_goes_is_not_believed_for_the_samples_before() {
     let bytes = FakeMemory::made();
     let (old, new) = (bytes.java(0, "old"), bytes.java(1, "new"));
     let start = bytes.method(0, 7, old, old);
@@ -194,7 +194,7 @@ fn a_method_first_seen_after_an_unload_has_no_earlier_names() {
 }
 
 #[test]
-fn stubs_stay_whatever_goes() {
+fn stubs_stay_while_other_code_goes() {
     const UNLOADED: u64 = 0x3000;
     let bytes = FakeMemory::made();
     let stub = BASE + bytes.blob(0, "StubRoutines (1)") + 0x110;
@@ -285,9 +285,9 @@ fn lies_cost_frames_and_nothing_else() {
     assert_eq!(lie(|b| b.put(METHOD + 0x100 + 16, &[0xff, 0xff])), Err(VmMiss::BadMemory));
 }
 
-/// Random values in memory that is read, often such that break sums, loops and sizes: no panic, hang or growth.
+/// Random values in memory that is read, often values that overflow sums, loops and sizes: no panic, hang or growth.
 #[test]
-fn whatever_stands_in_memory_costs_frames_only() {
+fn invalid_memory_costs_frames_only() {
     let mut state = 88_172_645_463_325_252_u64;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -322,7 +322,7 @@ fn whatever_stands_in_memory_costs_frames_only() {
             let size = [1, 2, 4, 8][usize::try_from(random(4)).unwrap()];
             bytes.put(at, &value.to_ne_bytes()[..size]);
         }
-        described += usize::from(super::hotspot(&&bytes, &layout()).is_ok());
+        described += usize::from(super::read_unwind_info(&&bytes, &layout()).is_ok());
         let mut code = code(&bytes);
         let asked = MethodQuery { method, bcp: method + 0x100 + 64, at: MonoNs(10) };
         assert_eq!(code.interpreted(&[asked]).len(), 1);

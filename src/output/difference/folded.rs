@@ -13,7 +13,7 @@ pub(super) static FORMAT: DiffFormat =
 fn write(difference: &Difference<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let stacks = DiffStacks::of(difference);
     let text = |node| stacks.text(difference, node).to_owned();
-    stacks.each(difference, text, |stack, counts| line(out, stack, counts))?;
+    stacks.for_each(difference, text, |stack, counts| line(out, stack, counts))?;
     for (reason, counts) in lost(difference) {
         line(out, &format!("{};{}", name::LOST, folded::reason(&reason)), counts)?;
     }

@@ -16,7 +16,7 @@ const ROWS: usize = 20;
 fn write(difference: &Difference<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let comparison = difference.comparison;
     let sign = if comparison.is_changed() { "⚠" } else { "✓" };
-    writeln!(out, "### {sign} CPU profile: {}\n", plain(&words::verdict(difference)))?;
+    writeln!(out, "### {sign} CPU profile: {}\n", escape(&words::verdict(difference)))?;
     let found: Vec<&FunctionChange> = comparison.findings().collect();
     if !found.is_empty() {
         writeln!(out, "| function | before | after | total | self |")?;
@@ -34,19 +34,19 @@ fn write(difference: &Difference<'_>, out: &mut dyn Write) -> anyhow::Result<()>
         writeln!(out, "\nTotal and self are changes in points, with 95 % confidence intervals.")?;
     }
     for warning in words::warnings(difference) {
-        writeln!(out, "\n**{}**", plain(&warning))?;
+        writeln!(out, "\n**{}**", escape(&warning))?;
     }
     writeln!(out, "\n<details><summary>What was compared</summary>\n")?;
     for side in [Side::Before, Side::After] {
-        writeln!(out, "- {}: {}", side.name(), plain(&words::side(difference, side)))?;
+        writeln!(out, "- {}: {}", side.name(), escape(&words::side(difference, side)))?;
     }
-    writeln!(out, "- {}", plain(&words::compared(difference)))?;
-    writeln!(out, "- {}\n\n</details>", plain(&words::noise(difference)))?;
+    writeln!(out, "- {}", escape(&words::compared(difference)))?;
+    writeln!(out, "- {}\n\n</details>", escape(&words::noise(difference)))?;
     Ok(())
 }
 
 /// Text in which no character is markup: names come from programs.
-fn plain(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
@@ -73,11 +73,11 @@ fn code(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{code, plain};
+    use super::{code, escape};
 
     #[test]
     fn names_are_no_markup() {
-        assert_eq!(plain("<b>a_b</b> @me #1 [x](y)"), "&lt;b&gt;a\\_b&lt;/b&gt; &#64;me &#35;1 \\[x\\](y)");
+        assert_eq!(escape("<b>a_b</b> @me #1 [x](y)"), "&lt;b&gt;a\\_b&lt;/b&gt; &#64;me &#35;1 \\[x\\](y)");
         assert_eq!(code("a|b`c"), "`a\\|b'c`");
     }
 }

@@ -28,7 +28,7 @@ impl Difference<'_> {
     pub(super) fn name(&self, function: &FunctionChange) -> String {
         let view = self.pair.view();
         let frames = view.frames();
-        name::plain(frames, &frames.symbols()[function.symbol as usize])
+        name::display_name(frames, &frames.symbols()[function.symbol as usize])
     }
 
     pub(super) fn kind(&self, function: &FunctionChange) -> Kind {

@@ -49,7 +49,7 @@ impl DiffStacks {
     ///
     /// # Errors
     /// The first error that `visit` returns.
-    pub(super) fn each<E>(
+    pub(super) fn for_each<E>(
         &self,
         difference: &Difference<'_>,
         frame: impl Fn(NodeId) -> String,
@@ -58,7 +58,7 @@ impl DiffStacks {
         let view = difference.pair.view();
         let all = view.trie().nodes().filter(|node| self.ends[node.index()] != [0; 2]);
         for leaf in all {
-            let mut frames: Vec<String> = view.trie().up(leaf).map(&frame).collect();
+            let mut frames: Vec<String> = view.trie().path_to_root(leaf).map(&frame).collect();
             frames.reverse();
             visit(&frames.join(";"), self.ends[leaf.index()])?;
         }

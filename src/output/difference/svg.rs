@@ -24,7 +24,7 @@ const FRAMES_WIDTH: f64 = 1180.0;
 const UNITS: f64 = 1e9;
 
 /// A smaller difference, in points, has neither sign.
-const LEAST_POINTS: f64 = 0.05;
+const MIN_POINTS: f64 = 0.05;
 
 fn write(
     difference: &Difference<'_>,
@@ -39,7 +39,7 @@ fn write(
         format!("{}{}", sign(after - before), stacks.text(difference, node))
     };
     let mut lines: Vec<String> = Vec::new();
-    stacks.each(difference, frame, |stack, counts| -> anyhow::Result<()> {
+    stacks.for_each(difference, frame, |stack, counts| -> anyhow::Result<()> {
         let [before, after] = shares.percent(counts).map(|percent| (percent / 100.0 * UNITS).round() as u64);
         // The first count is what inferno takes off the width: twice the units before, so that the difference is that
         // between both sides.
@@ -83,9 +83,9 @@ impl Shares {
 
 /// What stands before a frame's name: the colour alone would say nothing to people who do not see it.
 fn sign(points: f64) -> &'static str {
-    if points >= LEAST_POINTS {
+    if points >= MIN_POINTS {
         "+ "
-    } else if points <= -LEAST_POINTS {
+    } else if points <= -MIN_POINTS {
         "− "
     } else {
         ""

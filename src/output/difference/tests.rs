@@ -27,7 +27,13 @@ fn run(parse: u64) -> Profile {
     for second in 0..40u16 {
         let wave = u64::from(second % 3);
         for (node, count) in [(parsed, parse + wave), (other, 50 - wave), (rest, 40 - parse), (gone, 10)] {
-            profile.add_in(second, node, labels, Event::Cpu, Weight { count, ..Weight::default() });
+            profile.add_interned_in_second(
+                second,
+                node,
+                labels,
+                Event::Cpu,
+                Weight { count, ..Weight::default() },
+            );
         }
     }
     let accounts = profile.accounts_mut(Event::Cpu);

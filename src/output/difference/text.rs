@@ -9,7 +9,7 @@ use crate::output::report::{ColumnAlignment, table, thousands, wrap};
 const ROWS: usize = 40;
 
 /// Functions to show if nothing changed.
-const LARGEST: usize = 10;
+const UNCHANGED_ROWS: usize = 10;
 
 /// The difference as lines of text: the verdict is the last line, next to the prompt.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn text(difference: &Difference<'_>, width: usize) -> String {
         }
     } else if !comparison.functions.is_empty() {
         lines.push("Largest differences; each is noise, or smaller than --fail-above:".to_owned());
-        lines.extend(rows(difference, comparison.functions.iter().take(LARGEST), width));
+        lines.extend(rows(difference, comparison.functions.iter().take(UNCHANGED_ROWS), width));
     }
     lines.push(String::new());
     lines.extend(wrap(&words::verdict(difference), 0, width));

@@ -99,8 +99,8 @@ pub(super) fn warnings(difference: &Difference<'_>) -> Vec<String> {
             ));
         }
     }
-    if difference.pair.cut() > 0 {
-        let cut = thousands(difference.pair.cut());
+    if difference.pair.truncated_stacks() > 0 {
+        let cut = thousands(difference.pair.truncated_stacks());
         warnings.push(format!(
             "{cut} stacks were cut, because both sides together are too large for one profile."
         ));

@@ -167,7 +167,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     /// Marks a wait in the thread's first row. The wait ends at `at`: it belongs to the second in which it ends.
     fn add_wait(&mut self, sample: &Sample, at: u64) {
         let thread = self.thread(sample.labels, self.view.event());
-        let wait = self.view.waits_up(sample.leaf).next();
+        let wait = self.view.wait_frames_at_leaf(sample.leaf).next();
         let wait = wait.map(|id| (self.view.frames().kind(id), self.view.frames().symbol_of(id)));
         let (kind, reason) = match wait {
             Some((kind, symbol)) => (kind, self.text(symbol)),
@@ -247,7 +247,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     /// The stack of a leaf without the frames of process and thread, which are rows in this format.
     fn stack(&mut self, thread: ThreadHandle, leaf: NodeId) -> Option<StackHandle> {
         let (mut missing, mut stack) = (Vec::new(), None);
-        for node in self.view.trie().up(leaf) {
+        for node in self.view.trie().path_to_root(leaf) {
             if let Some(known) = self.stacks.get(&(thread, node)) {
                 stack = Some(*known);
                 break;
@@ -278,7 +278,7 @@ impl<'v, 'p> FirefoxWriter<'v, 'p> {
     fn text(&mut self, symbol: u32) -> StringHandle {
         let (frames, profile) = (self.view.frames(), &mut self.profile);
         *self.strings.entry(symbol).or_insert_with(|| {
-            profile.intern_string(&name::plain(frames, &frames.symbols()[symbol as usize]))
+            profile.intern_string(&name::display_name(frames, &frames.symbols()[symbol as usize]))
         })
     }
 

@@ -18,7 +18,7 @@ fn profile() -> OurProfile {
         let frames = frames.map(|(kind, name)| Arc::new(OurFrame::named(kind, name)));
         let stack = profile.intern_stack(&frames);
         let weight = Weight { count, value: count * 1_000_000, ..Weight::default() };
-        profile.add_in(second, stack, labels, Event::Cpu, weight);
+        profile.add_interned_in_second(second, stack, labels, Event::Cpu, weight);
     };
     add(0, "early", 3);
     add(0, "both", 1);
@@ -140,14 +140,20 @@ fn other_events_have_rows_of_their_own_and_waits_are_markers_too() {
         profile.intern_stack(&frames.map(|(kind, name)| Arc::new(OurFrame::named(kind, name))))
     };
     let (lock, fault) = (stack(Kind::Wait, "[wait: lock]"), stack(Kind::Kernel, "fault"));
-    profile.add_in(
+    profile.add_interned_in_second(
         2,
         lock,
         sleeps,
         Event::Wait,
         Weight { count: 20, value: 2 * SECOND, ..Weight::default() },
     );
-    profile.add_in(1, fault, runs, Event::PageFaults, Weight { count: 4, value: 400, ..Weight::default() });
+    profile.add_interned_in_second(
+        1,
+        fault,
+        runs,
+        Event::PageFaults,
+        Weight { count: 4, value: 400, ..Weight::default() },
+    );
     for (event, kept) in [(Event::Wait, 20), (Event::PageFaults, 4)] {
         let accounts = profile.accounts_mut(event);
         (accounts.taken, accounts.kept) = (kept, kept);
@@ -178,7 +184,7 @@ fn without_seconds_samples_are_spread_over_the_time_of_the_profile() {
     let labels = whole.intern_labels(&Labels { process: "a".into(), ..Labels::default() });
     for name in ["one", "two"] {
         let stack = whole.intern_stack(&[Arc::new(OurFrame::named(Kind::Native, name))]);
-        whole.add_at(stack, labels, Event::Cpu, Weight { count: 5, ..Weight::default() });
+        whole.add_interned(stack, labels, Event::Cpu, Weight { count: 5, ..Weight::default() });
     }
     whole.span.duration_ns = 10 * SECOND;
     let json = json(&whole);

@@ -100,7 +100,7 @@ impl JfrConstants {
             return *id;
         }
         let described = &frames.symbols()[symbol as usize];
-        let id = self.add_method(&name::plain(frames, described), is_java(described));
+        let id = self.add_method(&name::display_name(frames, described), is_java(described));
         self.method_by_symbol.insert(symbol, id);
         id
     }

@@ -225,7 +225,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             let is_wait = row.event == Event::Wait;
             let (mut code, mut state, mut reason) = (row.leaf, NONE, NONE);
             if is_wait {
-                code = self.view.code_up(row.leaf).next().unwrap_or(NodeId::ROOT);
+                code = self.view.code_path_from_leaf(row.leaf).next().unwrap_or(NodeId::ROOT);
                 state = self.constants.text(labels.state.name());
                 reason = self.constants.text(&self.wait_reason(row.leaf));
             }
@@ -276,7 +276,7 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             return id;
         }
         let (view, mut stack) = (self.view, JfrStack { frames: Vec::new(), is_truncated: false });
-        for node in view.trie().up(leaf) {
+        for node in view.trie().path_to_root(leaf) {
             let symbol = symbol_of(view, node);
             if !(self.has_labels && matches!(symbol.kind, Kind::Process | Kind::Thread)) {
                 stack.frames.push(self.frame(node));
@@ -298,7 +298,8 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
             return id;
         }
         let view = self.view;
-        let nodes = view.trie().up(leaf).take_while(|node| symbol_of(view, *node).kind == Kind::Waker);
+        let nodes =
+            view.trie().path_to_root(leaf).take_while(|node| symbol_of(view, *node).kind == Kind::Waker);
         let nodes = nodes.filter(|node| &**view.frames().name(symbol_of(view, *node)) != waker::SEPARATOR);
         let mut frames: Vec<JfrFrame> = nodes.map(|node| self.frame(node)).collect();
         if frames.is_empty() {
@@ -313,8 +314,9 @@ impl<'a, 'p> JfrWriter<'a, 'p> {
     /// Why a thread waited, in the words of all formats: `wait: lock`, `idle: thread pool`, `runnable`.
     fn wait_reason(&self, leaf: NodeId) -> String {
         let frames = self.view.frames();
-        let symbols = self.view.waits_up(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
-        let texts = symbols.map(|symbol| name::bare(frames.name(symbol)));
+        let symbols =
+            self.view.wait_frames_at_leaf(leaf).map(|id| &frames.symbols()[frames.symbol_of(id) as usize]);
+        let texts = symbols.map(|symbol| name::strip_brackets(frames.name(symbol)));
         texts.collect::<Vec<_>>().join(", ")
     }
 

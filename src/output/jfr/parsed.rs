@@ -39,13 +39,27 @@ impl JfrValue {
     }
 }
 
+/// An event of a file.
+#[derive(Debug, PartialEq)]
+pub(in crate::output) struct ParsedEvent {
+    type_name: String,
+    fields: JfrFields,
+}
+
+/// The time of a chunk.
+#[derive(Debug, PartialEq)]
+pub(in crate::output) struct ChunkTime {
+    /// Since 1970, ns.
+    pub(in crate::output) begin: u64,
+    /// In ns.
+    pub(in crate::output) duration: u64,
+}
+
 /// A file: the events of all chunks, with their constants resolved.
 #[derive(Debug, Default)]
 pub(in crate::output) struct Parsed {
-    /// Type and fields.
-    pub(in crate::output) events: Vec<(String, JfrFields)>,
-    /// Begin in nanoseconds since 1970, and duration.
-    pub(in crate::output) chunks: Vec<(u64, u64)>,
+    pub(in crate::output) events: Vec<ParsedEvent>,
+    pub(in crate::output) chunks: Vec<ChunkTime>,
     /// The constants of all chunks, by type and id.
     pub(in crate::output) constants: BTreeMap<(i64, i64), JfrValue>,
 }
@@ -63,14 +77,14 @@ impl Parsed {
 
     /// Events of a type.
     pub(in crate::output) fn of_type(&self, name: &str) -> impl Iterator<Item = &JfrFields> {
-        self.events.iter().filter(move |(of, _)| of == name).map(|(_, fields)| fields)
+        self.events.iter().filter(move |event| event.type_name == name).map(|event| &event.fields)
     }
 
     fn add_chunk(&mut self, chunk: &[u8]) {
         assert_eq!(&chunk[..8], b"FLR\0\0\x02\0\x01");
         let word = |at: usize| u64::from_be_bytes(chunk[at..at + 8].try_into().unwrap());
         let (constants, metadata) = (word(16) as usize, word(24) as usize);
-        self.chunks.push((word(32), word(40)));
+        self.chunks.push(ChunkTime { begin: word(32), duration: word(40) });
         assert_eq!((word(56), &chunk[64..68]), (1_000_000_000, &[0, 0, 0, 1][..]));
         let types = Types::of(JfrBytes(&chunk[metadata..]).event());
         let pools = types.constants(JfrBytes(&chunk[constants..]).event());
@@ -88,7 +102,7 @@ impl Parsed {
             let JfrValue::Object(fields) = types.value(of, &mut event) else { panic!("{of} has no fields") };
             assert!(event.0.is_empty(), "{fields:?}");
             let fields = fields.into_iter().map(|(name, value)| (name, resolved(&value, &pools))).collect();
-            self.events.push((types.0[&of].name.clone(), fields));
+            self.events.push(ParsedEvent { type_name: types.0[&of].name.clone(), fields });
         }
     }
 }

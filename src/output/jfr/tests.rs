@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::metadata::name_of;
-use super::parsed::{JfrFields, JfrValue, Parsed};
+use super::parsed::{ChunkTime, JfrFields, JfrValue, Parsed};
 use super::{CHUNK_SIZE, MAX_SAMPLES, write, write_chunks};
 use crate::output::folded;
 use crate::profile::samples::Weight;
@@ -51,12 +51,18 @@ fn profile() -> Profile {
     ];
     let lock = stack(&mut profile, &of(&lock));
     let ms = |count| Weight { count, value: count * 1_000_000, ..Weight::default() };
-    profile.add_in(0, deep, runs, Event::Cpu, ms(4));
-    profile.add_in(2, deep, runs, Event::Cpu, ms(3));
-    profile.add_in(2, flat, runs, Event::Cpu, ms(2));
-    profile.add_in(1, bare, other, Event::Cpu, ms(1));
-    profile.add_in(1, lock, waits, Event::Wait, ms(5));
-    profile.add_in(1, flat, runs, Event::PageFaults, Weight { count: 6, value: 600, ..Weight::default() });
+    profile.add_interned_in_second(0, deep, runs, Event::Cpu, ms(4));
+    profile.add_interned_in_second(2, deep, runs, Event::Cpu, ms(3));
+    profile.add_interned_in_second(2, flat, runs, Event::Cpu, ms(2));
+    profile.add_interned_in_second(1, bare, other, Event::Cpu, ms(1));
+    profile.add_interned_in_second(1, lock, waits, Event::Wait, ms(5));
+    profile.add_interned_in_second(
+        1,
+        flat,
+        runs,
+        Event::PageFaults,
+        Weight { count: 6, value: 600, ..Weight::default() },
+    );
     for (event, kept, lost) in [(Event::Cpu, 10, 2), (Event::Wait, 5, 0), (Event::PageFaults, 6, 1)] {
         let accounts = profile.accounts_mut(event);
         (accounts.taken, accounts.kept, accounts.expected) = (kept + lost, kept, kept + lost);
@@ -165,10 +171,10 @@ fn samples_stand_in_their_seconds_and_threads_carry_their_process() {
     assert_eq!(row("java-7/worker", 8), [0, 2, 5, 7, 20, 22, 24, 26, 28], "tenths of seconds");
     assert_eq!(row("cat-9/cat", 9), [10]);
     assert_eq!(row("[lost]", 0), [0, 0]);
-    assert_eq!(parsed.chunks, [(START, 3 * SECOND as u64)]);
+    assert_eq!(parsed.chunks, [ChunkTime { begin: START, duration: 3 * SECOND as u64 }]);
 
     let mut alone = profile();
-    alone.keep(|labels| labels.pid == 7);
+    alone.retain_labels(|labels| labels.pid == 7);
     let parsed = self::parsed(&alone, CHUNK_SIZE);
     let worker = |event: &&JfrFields| event["sampledThread"].at("osName").text() == "worker";
     assert_eq!(parsed.of_type("jdk.ExecutionSample").filter(worker).count(), 9);
@@ -180,11 +186,11 @@ fn a_long_file_has_chunks_that_stand_alone() {
     let (one, many) = (parsed(&profile, CHUNK_SIZE), parsed(&profile, 100));
     assert!(many.chunks.len() > 3, "{:?}", many.chunks);
     assert_eq!(many.events, one.events);
-    assert_eq!(many.chunks.iter().map(|(_, duration)| duration).sum::<u64>(), 3 * SECOND as u64);
+    assert_eq!(many.chunks.iter().map(|chunk| chunk.duration).sum::<u64>(), 3 * SECOND as u64);
     for pair in many.chunks.windows(2) {
-        assert_eq!(pair[0].0 + pair[0].1, pair[1].0, "no time is missing");
+        assert_eq!(pair[0].begin + pair[0].duration, pair[1].begin, "no time is missing");
         // Mission Control takes chunks with the same begin for one chunk.
-        assert!(pair[0].0 < pair[1].0, "{:?}", many.chunks);
+        assert!(pair[0].begin < pair[1].begin, "{:?}", many.chunks);
     }
 }
 
@@ -196,7 +202,13 @@ fn an_id_has_one_meaning_in_all_chunks() {
     for second in 0..50 {
         let name = format!("f{second}");
         let leaf = stack(&mut profile, &[(Kind::Native, &name)]);
-        profile.add_in(second, leaf, labels, Event::Cpu, Weight { count: 2, ..Weight::default() });
+        profile.add_interned_in_second(
+            second,
+            leaf,
+            labels,
+            Event::Cpu,
+            Weight { count: 2, ..Weight::default() },
+        );
     }
     let parsed = parsed(&profile, 300);
     // The parser asserts it.

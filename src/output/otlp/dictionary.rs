@@ -43,10 +43,29 @@ impl<T: Clone + Eq + Hash> DictionaryTable<T> {
     }
 }
 
-/// An attribute: key, text and number; text or number is empty.
-type Attribute = (i32, String, i64);
-/// A location: mapping, address, function, line, attributes.
-type Location = (i32, u64, i32, i64, Vec<i32>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct AttributeEntry {
+    key: i32,
+    value: AttributeValue,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum AttributeValue {
+    #[default]
+    None,
+    Text(String),
+    Number(i64),
+}
+
+/// The numbers are indices into the other tables; 0: there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct LocationEntry {
+    mapping: i32,
+    address: u64,
+    function: i32,
+    line: i64,
+    attributes: Vec<i32>,
+}
 
 /// The tables that all profiles of a request share.
 #[derive(Debug, Default)]
@@ -54,9 +73,9 @@ pub(super) struct Dictionary {
     strings: DictionaryTable<String>,
     functions: DictionaryTable<otlp::Function>,
     mappings: DictionaryTable<otlp::Mapping>,
-    locations: DictionaryTable<Location>,
+    locations: DictionaryTable<LocationEntry>,
     stacks: DictionaryTable<otlp::Stack>,
-    attributes: DictionaryTable<Attribute>,
+    attributes: DictionaryTable<AttributeEntry>,
     links: DictionaryTable<otlp::Link>,
 }
 
@@ -71,7 +90,7 @@ impl Dictionary {
 
     fn attribute(&mut self, key: &str, value: &str) -> i32 {
         let key = self.string(key);
-        self.attributes.id((key, value.to_owned(), 0))
+        self.attributes.id(AttributeEntry { key, value: AttributeValue::Text(value.to_owned()) })
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) -> Vec<i32> {
@@ -87,7 +106,8 @@ impl Dictionary {
         }
         if labels.pid != 0 {
             let key = self.string(LABEL_PID);
-            list.push(self.attributes.id((key, String::new(), i64::from(labels.pid))));
+            let value = AttributeValue::Number(labels.pid.into());
+            list.push(self.attributes.id(AttributeEntry { key, value }));
         }
         list
     }
@@ -135,7 +155,13 @@ impl Dictionary {
             ..otlp::Function::default()
         };
         let function = self.functions.id(function);
-        self.locations.id((mapping, frame.address, function, i64::from(frame.line), attributes))
+        self.locations.id(LocationEntry {
+            mapping,
+            address: frame.address,
+            function,
+            line: i64::from(frame.line),
+            attributes,
+        })
     }
 
     /// The attributes that identify a file.
@@ -150,19 +176,19 @@ impl Dictionary {
     pub(super) fn finish(self) -> otlp::ProfilesDictionary {
         let locations = self.locations.list.into_iter().enumerate();
         let location_table =
-            locations.map(|(at, (mapping_index, address, function_index, line, attributes))| {
-                let lines = vec![otlp::Line { function_index, line, column: 0 }];
+            locations.map(|(at, LocationEntry { mapping, address, function, line, attributes })| {
+                let lines = vec![otlp::Line { function_index: function, line, column: 0 }];
                 let lines = if at == 0 { Vec::new() } else { lines };
-                otlp::Location { mapping_index, address, lines, attribute_indices: attributes }
+                otlp::Location { mapping_index: mapping, address, lines, attribute_indices: attributes }
             });
-        let attributes = self.attributes.list.into_iter().enumerate();
-        let attribute_table = attributes.map(|(at, (key_strindex, value, number))| {
-            let value = match number {
-                _ if at == 0 => None,
-                0 => Some(text(&value)),
-                number => Some(AnyValue { value: Some(Value::IntValue(number)) }),
+        let attributes = self.attributes.list.into_iter();
+        let attribute_table = attributes.map(|AttributeEntry { key, value }| {
+            let value = match value {
+                AttributeValue::None => None,
+                AttributeValue::Text(value) => Some(text(&value)),
+                AttributeValue::Number(number) => Some(AnyValue { value: Some(Value::IntValue(number)) }),
             };
-            otlp::KeyValueAndUnit { key_strindex, value, unit_strindex: 0 }
+            otlp::KeyValueAndUnit { key_strindex: key, value, unit_strindex: 0 }
         });
         otlp::ProfilesDictionary {
             mapping_table: self.mappings.list,

@@ -165,12 +165,12 @@ fn samples(
     let mut known: HashMap<u32, i32> = HashMap::new();
     for sample in &stacks[rows.start.min(stacks.len())..rows.end.min(stacks.len())] {
         let mut locations = Vec::new();
-        for node in view.trie().up(sample.leaf) {
+        for node in view.trie().path_to_root(sample.leaf) {
             let id = view.frame_of(node);
             let frame = view.frames().get(id);
             let location = *known.entry(view.trie().item(node)).or_insert_with(|| {
                 let symbol = view.frames().symbols()[view.frames().symbol_of(id) as usize];
-                dictionary.location(&frame, &name::plain(view.frames(), &symbol))
+                dictionary.location(&frame, &name::display_name(view.frames(), &symbol))
             });
             locations.push(location);
         }

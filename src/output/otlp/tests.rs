@@ -11,7 +11,7 @@ use crate::profile::{Accounts, Frame, Kind, Labels, Profile};
 use crate::sample::{Event, SpanContext, SpanId, TraceId};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 
-const MOST: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 fn resources(profile: &Profile) -> Vec<ResourceView<'_>> {
     let attributes = vec![("service.name".to_owned(), "java".to_owned())];
@@ -55,7 +55,7 @@ fn a_request_says_what_the_profile_says() {
     *profile.accounts_mut(Event::Cpu) = Accounts { taken: 9, kept: 8, period_ns: 10, ..Accounts::default() };
     profile.accounts_mut(Event::Cpu).lose("ring full", 1);
     profile.check().unwrap();
-    let read = decoded(&requests(&resources(&profile), MOST)).remove(0);
+    let read = decoded(&requests(&resources(&profile), MAX_BYTES)).remove(0);
     let stacks = samples_of(&read);
     let dictionary = read.dictionary.as_ref().unwrap();
     let said = &read.resource_profiles[0].scope_profiles[0].profiles[0];
@@ -85,7 +85,7 @@ fn samples_link_to_their_spans() {
     for (span, count) in spans.into_iter().zip([5, 3, 2]) {
         profile.add(&Labels { process: "shop".into(), span, ..Labels::default() }, &stack, count, 0);
     }
-    let read = decoded(&requests(&resources(&profile), MOST)).remove(0);
+    let read = decoded(&requests(&resources(&profile), MAX_BYTES)).remove(0);
     assert_eq!(broken_rules(&read), Vec::<String>::new());
     let links = &read.dictionary.as_ref().unwrap().link_table;
     let samples = &read.resource_profiles[0].scope_profiles[0].profiles[0].samples;
@@ -103,7 +103,7 @@ fn requests_of_any_profile_conform() {
     let mut samples = 0;
     for seed in 0..24 {
         let profile = arbitrary::profile(seed, seed % 2 == 1);
-        for request in decoded(&requests(&resources(&profile), MOST)) {
+        for request in decoded(&requests(&resources(&profile), MAX_BYTES)) {
             assert_eq!(broken_rules(&request), Vec::<String>::new(), "seed {seed}");
             samples += samples_of(&request).len();
         }
@@ -115,7 +115,7 @@ fn requests_of_any_profile_conform() {
 #[test]
 fn a_broken_request_does_not_conform() {
     let profile = arbitrary::profile(3, false);
-    let good = decoded(&requests(&resources(&profile), MOST)).remove(0);
+    let good = decoded(&requests(&resources(&profile), MAX_BYTES)).remove(0);
     let broken = |breaks: &dyn Fn(&mut otlp::ProfilesDictionary, &mut otlp::Profile)| {
         let mut request = good.clone();
         let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
@@ -157,7 +157,7 @@ fn a_mapping_has_the_build_ids_of_its_file_and_is_left_out_without_any() {
         let frame = Frame { module: Some(Arc::new(module)), ..Frame::named(Kind::Native, "main") };
         let mut profile = Profile::new();
         profile.add(&Labels::default(), &[Arc::new(frame)], 1, 1);
-        let request = decoded(&requests(&resources(&profile), MOST)).remove(0);
+        let request = decoded(&requests(&resources(&profile), MAX_BYTES)).remove(0);
         let dictionary = request.dictionary.unwrap();
         let attribute = |&at: &i32| {
             let attribute = &dictionary.attribute_table[at as usize];
@@ -196,7 +196,7 @@ fn what_is_too_large_is_divided_and_nothing_is_lost_silently() {
     (accounts.taken, accounts.kept) = (5060, 5057);
     accounts.lose("ring full", 3);
     profile.check().unwrap();
-    let whole = requests(&resources(&profile), MOST);
+    let whole = requests(&resources(&profile), MAX_BYTES);
     assert_eq!((whole.bodies.len(), whole.oversized), (1, 0));
     let divided = requests(&resources(&profile), 20_000);
     assert!(divided.bodies.len() > 5 && divided.bodies.iter().all(|body| body.len() <= 20_000));
@@ -208,5 +208,5 @@ fn what_is_too_large_is_divided_and_nothing_is_lost_silently() {
     for request in decoded(&divided) {
         assert_eq!(broken_rules(&request), Vec::<String>::new());
     }
-    assert_eq!(requests(&[], MOST), Requests::default());
+    assert_eq!(requests(&[], MAX_BYTES), Requests::default());
 }

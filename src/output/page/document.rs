@@ -35,7 +35,7 @@ pub(super) struct Document<'a> {
     nodes: NodeColumns,
     lines: LineColumns,
     labels: LabelColumns,
-    containers: Vec<ContainerRow>,
+    containers: Vec<ContainerColumns>,
     events: Vec<EventRow>,
     samples: SampleColumns,
     pauses: PauseColumns,
@@ -107,7 +107,7 @@ struct LabelColumns {
 }
 
 #[derive(Serialize)]
-struct ContainerRow {
+struct ContainerColumns {
     title: String,
     namespace: Arc<str>,
     pod: Arc<str>,
@@ -306,7 +306,7 @@ struct Tables {
     line_ids: HashMap<LineKey, u32>,
     labels: LabelColumns,
     label_ids: HashMap<LabelsId, u32>,
-    containers: Vec<ContainerRow>,
+    containers: Vec<ContainerColumns>,
     container_ids: HashMap<Arc<ContainerLabels>, i64>,
 }
 
@@ -331,7 +331,7 @@ impl Tables {
     /// The line of the code that ran, or that waited.
     fn line_of(&mut self, view: &ProfileView<'_>, leaf: NodeId) -> u32 {
         let frames = view.frames();
-        let Some(code) = view.code_up(leaf).next() else { return 0 };
+        let Some(code) = view.code_path_from_leaf(leaf).next() else { return 0 };
         let frame = frames.get(view.frame_of(code));
         self.line(LineKey { file: frame.file, line: frame.line, bci: frame.bci })
     }
@@ -371,7 +371,7 @@ impl Tables {
         let next = self.containers.len() as i64;
         *self.container_ids.entry(Arc::clone(container)).or_insert_with(|| {
             let ContainerLabels { namespace, pod, id, .. } = &**container;
-            self.containers.push(ContainerRow {
+            self.containers.push(ContainerColumns {
                 title: container.title(),
                 namespace: Arc::clone(namespace),
                 pod: Arc::clone(pod),

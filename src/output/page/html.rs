@@ -18,17 +18,17 @@ const PAGE: &str = include_str!("web/page.html");
 const STYLE: &str = include_str!("web/page.css");
 
 /// A module of the page, under its name.
-struct Module {
+struct ScriptModule {
     name: &'static str,
     text: &'static str,
 }
 
 macro_rules! modules {
-    ($($name:literal)*) => { [$(Module { name: $name, text: include_str!(concat!("web/", $name, ".js")) }),*] };
+    ($($name:literal)*) => { [$(ScriptModule { name: $name, text: include_str!(concat!("web/", $name, ".js")) }),*] };
 }
 
 /// All modules, each behind those that it imports. The last one is the page's begin and exports nothing.
-static MODULES: [Module; 24] = modules!(
+static MODULES: [ScriptModule; 24] = modules!(
     "dom" "numbers" "colour" "data" "waits" "selection" "pauses" "shown" "layout" "flame" "groups" "tree" "table"
     "lines" "functions" "run" "strip" "facets" "address" "growing" "feed" "bar" "live" "main"
 );
@@ -75,7 +75,7 @@ pub(super) fn shell(settings: &str) -> String {
 
 /// A module as a part of one script, because a page under a strict policy cannot load further files. The module becomes
 /// a function with its own scope; `import` takes values from an earlier module, and `export` returns them.
-fn assembled(module: &Module) -> String {
+fn assembled(module: &ScriptModule) -> String {
     let mut body = String::new();
     let mut exports = Vec::new();
     for line in module.text.lines() {

@@ -205,7 +205,7 @@ impl PageReader<'_> {
                 let weight = Weight { count, value: count.saturating_mul(each), ..Weight::default() };
                 let sum = sums.entry(event).or_default();
                 *sum = sum.checked_add(weight).context("the samples sum to more than 63 bits")?;
-                self.profile.add_in(second, leaf, labels, event, weight);
+                self.profile.add_interned_in_second(second, leaf, labels, event, weight);
                 next += 1;
             }
         }
@@ -246,7 +246,7 @@ impl PageReader<'_> {
         }
         let file = self.text(*at(&lines.file, line, "line")?)?;
         let mut stack: Vec<FrameId> =
-            self.profile.trie().up(leaf).map(|node| self.profile.frame_of(node)).collect();
+            self.profile.trie().path_to_root(leaf).map(|node| self.profile.frame_of(node)).collect();
         let frames = self.profile.frames();
         let Some(code) = stack.iter().position(|frame| !frames.kind(*frame).is_above_code()) else {
             return Ok(leaf);

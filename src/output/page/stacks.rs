@@ -68,7 +68,7 @@ fn symbols(view: &ProfileView<'_>) -> (Vec<PageSymbol>, Vec<u32>) {
     let mut list: Vec<PageSymbol> = Vec::new();
     let mut ids: HashMap<(Kind, String), u32> = HashMap::new();
     let alike = frames.symbols().iter().map(|symbol| {
-        let text = name::plain(frames, symbol);
+        let text = name::display_name(frames, symbol);
         *ids.entry((symbol.kind, text)).or_insert_with_key(|(kind, text)| {
             let folded = name::folded(frames, symbol);
             list.push(PageSymbol { name: text.clone(), kind: *kind, folded });

@@ -39,7 +39,7 @@ fn every_sample_is_in_the_document_in_its_second() {
         let mut profile = arbitrary::profile(seed, seed % 2 == 0);
         for (at, sample) in profile.samples().into_iter().enumerate() {
             let weight = Weight { count: 3, ..Weight::default() };
-            profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
+            profile.add_interned_in_second(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
         }
         let document = document(&page(&profile));
         let samples = &document["samples"];
@@ -158,7 +158,7 @@ fn a_page_is_read_back_with_its_seconds_labels_and_accounts() {
         let mut profile = arbitrary::profile(seed, seed % 2 == 0);
         for (at, sample) in profile.samples().into_iter().enumerate() {
             let weight = Weight { count: 3, ..Weight::default() };
-            profile.add_in(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
+            profile.add_interned_in_second(at as u16 % 50, sample.leaf, sample.labels, Event::Wait, weight);
         }
         let wait = profile.of_event(Event::Wait).total().count;
         let accounts = profile.accounts_mut(Event::Wait);

@@ -183,9 +183,11 @@ impl<'a> Reader<'a> {
                 let weight = Weight { count, value: amount, objects };
                 match lost {
                     Some(reason) => {
-                        profile.accounts_mut(event).lose(name::bare(reason).to_owned(), weight.count);
+                        profile
+                            .accounts_mut(event)
+                            .lose(name::strip_brackets(reason).to_owned(), weight.count);
                     }
-                    None => profile.add_at(node, labels, event, weight),
+                    None => profile.add_interned(node, labels, event, weight),
                 }
             }
         }

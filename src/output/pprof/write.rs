@@ -246,8 +246,11 @@ impl<'a, W: Write> PprofWriter<'a, W> {
         }
         let table = self.view.frames();
         let described = &table.symbols()[symbol as usize];
-        let id =
-            self.add_function(&name::plain(table, described), described.kind, key.1.as_deref().unwrap_or(""));
+        let id = self.add_function(
+            &name::display_name(table, described),
+            described.kind,
+            key.1.as_deref().unwrap_or(""),
+        );
         self.functions.insert(key, id);
         id
     }
@@ -383,14 +386,14 @@ impl Chains {
     /// The frames of a chain, the outermost first.
     fn frames(&self, chain: NodeId) -> Vec<FrameId> {
         let mut frames: Vec<FrameId> =
-            self.trie.up(chain).map(|n| FrameId::from_item(self.trie.item(n))).collect();
+            self.trie.path_to_root(chain).map(|n| FrameId::from_item(self.trie.item(n))).collect();
         frames.reverse();
         frames
     }
 
     /// The node above the chain that ends at `leaf`.
     fn caller(&self, view: &ProfileView<'_>, leaf: NodeId) -> NodeId {
-        let length = self.trie.up(self.chain[leaf.index()]).count();
+        let length = self.trie.path_to_root(self.chain[leaf.index()]).count();
         (0..length).fold(leaf, |at, _| view.trie().parent(at))
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn allocations(of: &EventReport, profile: &ProfileView<'_>, detail: D
     let all: u64 = rows.iter().map(|row| row.bytes).sum();
     let rows = rows.iter().take(detail.rows).map(|row| {
         let symbol = &profile.frames().symbols()[row.symbol as usize];
-        let class = name::plain(profile.frames(), symbol);
+        let class = name::display_name(profile.frames(), symbol);
         [
             percent(row.bytes, all),
             bytes(row.bytes),
@@ -73,7 +73,7 @@ mod tests {
             let stack = profile.intern_stack(&frames);
             let weight =
                 Weight { count: samples, value: samples << 20, objects: Estimate::whole(samples << 10) };
-            profile.add_in(0, stack, labels, Event::Alloc, weight);
+            profile.add_interned_in_second(0, stack, labels, Event::Alloc, weight);
         }
         let allocated = Some(AllocatedBytes {
             profiled: 5 << 20,

@@ -128,7 +128,7 @@ fn tables(profile: &ProfileView<'_>, lines: bool) -> ReportTables {
     let frames = profile.frames();
     let named = |symbol: u32| {
         let symbol = &frames.symbols()[symbol as usize];
-        (name::plain(frames, symbol), symbol.kind.facts().language)
+        (name::display_name(frames, symbol), symbol.kind.facts().language)
     };
     let containers = profile
         .containers()

@@ -8,7 +8,7 @@ use super::layout::{
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::pauses::PauseTotals;
-use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, NameSource, Steady};
+use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, ReportedNameSource, Steady};
 use crate::profile::tables::JavaFrameCounts;
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
@@ -111,12 +111,12 @@ pub(super) fn jvms(report: &RunReport, profile: &ProfileView<'_>, width: usize) 
 
 fn jvm_row(jvm: &JvmReport) -> [String; 7] {
     let names = match &jvm.names {
-        NameSource::AgentAtStart => "agent at start".to_owned(),
-        NameSource::AgentLate { ms } => format!("agent, {ms} ms"),
-        NameSource::AgentDuringRun { ms } => format!("agent mid-run, {ms} ms"),
-        NameSource::Memory { ms } => format!("its memory, {ms} ms"),
-        NameSource::Off => "off".to_owned(),
-        NameSource::Refused { .. } => "none".to_owned(),
+        ReportedNameSource::AgentAtStart => "agent at start".to_owned(),
+        ReportedNameSource::AgentLate { ms } => format!("agent, {ms} ms"),
+        ReportedNameSource::AgentDuringRun { ms } => format!("agent mid-run, {ms} ms"),
+        ReportedNameSource::Memory { ms } => format!("its memory, {ms} ms"),
+        ReportedNameSource::Off => "off".to_owned(),
+        ReportedNameSource::Refused { .. } => "none".to_owned(),
     };
     let whole = jvm.java_samples.saturating_sub(jvm.rootless_samples);
     [
@@ -150,11 +150,11 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
             "This JVM is newer than JDK {tested}, the newest that jbpf-prof is tested with: names or callers may be missing."
         ));
     }
-    if let NameSource::Refused { label, hint } = &jvm.names {
+    if let ReportedNameSource::Refused { label, hint } = &jvm.names {
         notes.push(format!("This JVM's Java code has no names: {label}. {hint}"));
     }
     match (&jvm.no_agent, &jvm.names) {
-        (Some(JvmRefusal { label, hint }), NameSource::Memory { .. }) => {
+        (Some(JvmRefusal { label, hint }), ReportedNameSource::Memory { .. }) => {
             notes.push(format!("Names come from the JVM's memory, not from the agent: {label}. {hint}"));
         }
         (Some(JvmRefusal { label, hint }), _) => {
@@ -175,7 +175,7 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
     }
     if let Some(before) = jvm.compiled_before.filter(|b| *b >= 0.01) {
         let from = match jvm.names {
-            NameSource::Memory { .. } => "has debug records at calls and safepoints only",
+            ReportedNameSource::Memory { .. } => "has debug records at calls and safepoints only",
             _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
@@ -205,7 +205,7 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
 
 /// A note on a JVM that ended before most of its Java code was named from its memory.
 fn note_on_end(jvm: &JvmReport, profile: &ProfileView<'_>) -> Option<String> {
-    let NameSource::Memory { .. } = jvm.names else { return None };
+    let ReportedNameSource::Memory { .. } = jvm.names else { return None };
     let JavaFrameCounts { named, gone } = profile.java_frames(jvm.pid);
     (gone > named).then(|| {
         format!(
@@ -309,7 +309,7 @@ pub(super) fn functions(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
                 percent(row.itself, shown),
                 percent(row.total, shown),
                 if row.inlined { "inlined" } else { symbol.kind.facts().language }.to_owned(),
-                name::plain(frames, symbol),
+                name::display_name(frames, symbol),
             ]
         })
         .collect();
@@ -412,7 +412,9 @@ pub(super) fn outputs(report: &RunReport) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Event, GroupReport, JvmReport, NameSource, RunReport, group_notes, note_on_end, rates};
+    use super::{
+        Event, GroupReport, JvmReport, ReportedNameSource, RunReport, group_notes, note_on_end, rates,
+    };
     use crate::profile::report::EventReport;
     use crate::profile::{Accounts, Frame, Kind, Labels, Profile, UnknownReason};
 
@@ -453,10 +455,10 @@ mod tests {
             let jvm = JvmReport { pid: 7, names, ..JvmReport::default() };
             note_on_end(&jvm, &profile.of_event(Event::Cpu))
         };
-        let memory = NameSource::Memory { ms: 5 };
+        let memory = ReportedNameSource::Memory { ms: 5 };
         assert!(note(1, memory.clone()).is_some_and(|text| text.contains("75.0 %")));
         assert_eq!(note(3, memory), None);
-        assert_eq!(note(0, NameSource::AgentAtStart), None);
+        assert_eq!(note(0, ReportedNameSource::AgentAtStart), None);
     }
 
     #[test]

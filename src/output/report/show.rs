@@ -8,7 +8,7 @@ use super::layout::{bytes, cut_middle, percent, thousands};
 use super::sections;
 use crate::output::folded::FoldedTexts;
 use crate::profile::filter::Glob;
-use crate::profile::fold::{Fold, Folded};
+use crate::profile::fold::{FoldOptions, PictureBox};
 use crate::profile::{Profile, ProfileView};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
@@ -17,7 +17,7 @@ use crate::sample::unit::Unit;
 /// Rows of a table of functions or lines.
 const ROWS: usize = 100;
 /// A frame with a smaller share than one in this number is not in the tree.
-const LEAST: u64 = 200;
+const MIN_SHARE_DIVISOR: u64 = 200;
 
 /// Stand for a table that would be empty.
 const NO_CALLER: &str = "No sample has a frame with the name of --caller.";
@@ -104,8 +104,8 @@ fn branches(view: &ProfileView<'_>, texts: &FoldedTexts) -> Vec<Branch> {
     let root = Branch { depth: 0, item: 0, itself: 0, total: 0, children: Vec::new() };
     let mut branches = vec![root];
     let mut path = vec![0];
-    let fold = Fold { items: &texts.items, least: 0.0, reverse: false };
-    let visited = fold.walk(view, |Folded { depth, item, ends }| {
+    let fold = FoldOptions { items: &texts.items, least: 0.0, reverse: false };
+    let visited = fold.walk(view, |PictureBox { depth, item, ends }| {
         path.truncate(depth + 1);
         let place = branches.len();
         if let Some(parent) = path.last() {
@@ -138,7 +138,7 @@ fn tree(view: &ProfileView<'_>, depth: usize, width: usize) -> Vec<String> {
     let mut waiting: Vec<usize> = branches[0].children.iter().rev().copied().collect();
     while let Some(at) = waiting.pop() {
         let branch = &branches[at];
-        if branch.depth > depth || branch.total * LEAST < shown {
+        if branch.depth > depth || branch.total * MIN_SHARE_DIVISOR < shown {
             hidden += 1;
             continue;
         }

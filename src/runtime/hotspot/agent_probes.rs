@@ -10,17 +10,17 @@ use crate::capture::{AllocationArguments, AllocationLink, AllocationProbes};
 use crate::jvm;
 use crate::process::TimedCalls;
 use crate::symbolize::ProbedFile;
-use crate::world::{AgentSamples, AgentSampling, World};
+use crate::world::{AgentSamplingRequests, AgentSamplingState, World};
 
 /// A JVM whose agent is to sample allocations.
-struct SamplingJvm {
+struct AgentProbe {
     /// The path of its `libjvm.so`, fit to print.
     library: String,
-    probe: Probe,
+    probe: AgentProbeState,
     is_reported: bool,
 }
 
-enum Probe {
+enum AgentProbeState {
     /// The agent has not replied yet.
     Waiting,
     Attached(#[allow(dead_code, reason = "the probe lasts as long as this")] AllocationLink),
@@ -29,51 +29,55 @@ enum Probe {
 
 /// The probes of all such JVMs, by pid.
 #[derive(Default)]
-pub(super) struct AgentProbes(BTreeMap<u32, SamplingJvm>);
+pub(super) struct AgentProbes(BTreeMap<u32, AgentProbe>);
 
 impl AgentProbes {
     /// Asks for samples by the agent of a JVM with this library.
-    pub(super) fn want(&mut self, tgid: u32, library: &str, sampling: &AgentSampling) {
+    pub(super) fn want(&mut self, tgid: u32, library: &str, sampling: &AgentSamplingRequests) {
         sampling.want(tgid);
-        self.0.entry(tgid).or_insert_with(|| SamplingJvm {
+        self.0.entry(tgid).or_insert_with(|| AgentProbe {
             library: library.to_owned(),
-            probe: Probe::Waiting,
+            probe: AgentProbeState::Waiting,
             is_reported: false,
         });
     }
 
     /// The process has executed another program, or is another process.
-    pub(super) fn forget(&mut self, tgid: u32, sampling: &AgentSampling) {
+    pub(super) fn forget(&mut self, tgid: u32, sampling: &AgentSamplingRequests) {
         if self.0.remove(&tgid).is_some() {
             sampling.forget(tgid);
         }
     }
 
     /// Attaches the program to the agents that have begun to sample.
-    pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, patience: &mut TimedCalls) {
-        let mut attached = self.0.values().filter(|jvm| matches!(jvm.probe, Probe::Attached(_))).count();
+    pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, timed_calls: &mut TimedCalls) {
+        let mut attached =
+            self.0.values().filter(|jvm| matches!(jvm.probe, AgentProbeState::Attached(_))).count();
         for (&tgid, jvm) in &mut self.0 {
             jvm.probe = match (&jvm.probe, world.agent_sampling.of(tgid)) {
-                (Probe::Waiting, Some(AgentSamples::Granted(_))) if attached >= MAX_FILES => {
-                    Probe::Refused(NoAllocations::TooMany.to_string())
+                (AgentProbeState::Waiting, Some(AgentSamplingState::Granted(_))) if attached >= MAX_FILES => {
+                    AgentProbeState::Refused(NoAllocations::TooMany.to_string())
                 }
-                (Probe::Waiting, Some(AgentSamples::Granted(agent))) => {
+                (AgentProbeState::Waiting, Some(AgentSamplingState::Granted(agent))) => {
                     let probes = probes.clone();
-                    match patience.run(tgid, move || attach(&probes, &agent)) {
+                    match timed_calls.run(tgid, move || attach(&probes, &agent)) {
                         Ok(Ok(link)) => {
                             attached += 1;
                             log::info!("allocations: the agent in process {tgid} is probed");
-                            Probe::Attached(link)
+                            AgentProbeState::Attached(link)
                         }
-                        Ok(Err(why)) => Probe::Refused(why.to_string()),
-                        Err(_) => Probe::Refused(NoAllocations::TooSlow.to_string()),
+                        Ok(Err(why)) => AgentProbeState::Refused(why.to_string()),
+                        Err(_) => AgentProbeState::Refused(NoAllocations::TooSlow.to_string()),
                     }
                 }
                 // The agent may also stop to sample.
-                (Probe::Waiting | Probe::Attached(_), Some(AgentSamples::Refused(why))) => {
+                (
+                    AgentProbeState::Waiting | AgentProbeState::Attached(_),
+                    Some(AgentSamplingState::Refused(why)),
+                ) => {
                     log::warn!("allocations: the agent in process {tgid}: {why}");
                     jvm.is_reported = false;
-                    Probe::Refused(why)
+                    AgentProbeState::Refused(why)
                 }
                 _ => continue,
             };
@@ -99,19 +103,19 @@ impl AgentProbes {
     }
 }
 
-impl SamplingJvm {
+impl AgentProbe {
     /// How the JVM is sampled, or why it is not; the first `JVM` stands for its number.
     fn text(&self) -> String {
-        let SamplingJvm { library, probe, .. } = self;
+        let AgentProbe { library, probe, .. } = self;
         let why = match probe {
-            Probe::Attached(_) => {
+            AgentProbeState::Attached(_) => {
                 return format!(
                     "allocations in JVM are sampled by SampledObjectAlloc and the agent, so their bytes are estimates: {library} \
                      has no symbols of the functions AllocTracer::send_allocation_*"
                 );
             }
-            Probe::Refused(why) => why,
-            Probe::Waiting => "it did not reply",
+            AgentProbeState::Refused(why) => why,
+            AgentProbeState::Waiting => "it did not reply",
         };
         let stripped = NoAllocations::Stripped;
         format!(
@@ -134,13 +138,13 @@ fn attach(probes: &AllocationProbes, agent: &OwnedFd) -> Result<AllocationLink, 
 /// What the agent of a JVM replied, or why it was not asked.
 pub(super) fn result_of(
     attached: &mut Option<Result<Box<jvm::Attached>, jvm::AttachFailure>>,
-) -> AgentSamples {
-    let refused = |why: String| AgentSamples::Refused(why);
+) -> AgentSamplingState {
+    let refused = |why: String| AgentSamplingState::Refused(why);
     match attached {
         None => refused("--java and the daemon's settings do not load it".into()),
         Some(Err(failed)) => refused(format!("it was not attached: {}", failed.refusal)),
         Some(Ok(attached)) => match attached.allocations.take() {
-            Some(Ok(samples)) => AgentSamples::Granted(Arc::new(samples.agent)),
+            Some(Ok(samples)) => AgentSamplingState::Granted(Arc::new(samples.agent)),
             Some(Err(why)) => refused(why.to_string()),
             None => refused("it was attached before this was known".into()),
         },
@@ -159,15 +163,15 @@ mod tests {
 
     #[test]
     fn a_jvm_is_named_once_with_its_way_or_its_reason() {
-        let sampling = AgentSampling::default();
+        let sampling = AgentSamplingRequests::default();
         let mut probes = AgentProbes::default();
         probes.want(7, "/opt/jdk/libjvm.so", &sampling);
         assert!(sampling.is_wanted(7));
         let text = |probes: &AgentProbes| probes.0[&7].text();
         assert!(text(&probes).ends_with("; the agent does not sample instead: it did not reply"));
         let why = result_of(&mut None);
-        let AgentSamples::Refused(why) = why else { panic!("{why:?}") };
-        probes.0.get_mut(&7).unwrap().probe = Probe::Refused(why);
+        let AgentSamplingState::Refused(why) = why else { panic!("{why:?}") };
+        probes.0.get_mut(&7).unwrap().probe = AgentProbeState::Refused(why);
         assert!(
             text(&probes).starts_with(
                 "allocations are not sampled in JVM: /opt/jdk/libjvm.so: it has no symbols of the functions AllocTracer::"

@@ -7,15 +7,15 @@ use crate::process::TimedCalls;
 use crate::process::cgroup::CgroupMembership;
 use crate::process::container::{Container, Node};
 use crate::process::hierarchies::Hierarchies;
-use crate::process::patience::PATIENCE;
 use crate::process::process_dir::ProcessDir;
 use crate::process::procfs::{self, MAX_ARGUMENTS};
+use crate::process::timed_calls::CALL_TIMEOUT;
 
 /// Whether a rule applies to a process. No rule applies to a process that cannot be read in time.
 pub(super) fn allows(rule: &AgentRule, tgid: u32, node: &Node) -> bool {
     match rule {
         AgentRule::Env(name, value) => {
-            let environ = TimedCalls::new(PATIENCE).run(tgid, move || environment_of(tgid));
+            let environ = TimedCalls::new(CALL_TIMEOUT).run(tgid, move || environment_of(tgid));
             has_variable(&environ.ok().flatten().unwrap_or_default(), name, value)
         }
         AgentRule::Cgroup(like) => {
@@ -40,7 +40,7 @@ fn container(tgid: u32, node: &Node) -> Option<Container> {
 }
 
 fn environment_of(tgid: u32) -> Option<Vec<u8>> {
-    let thread = ProcessDir::open(tgid).ok()?.running().ok()?;
+    let thread = ProcessDir::open(tgid).ok()?.live_thread().ok()?;
     procfs::read_start(thread.dir.as_fd(), "environ", MAX_ARGUMENTS).ok()
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::agent_probes::AgentProbes;
 use super::alloc_tracer::{TracerSite, sites};
+use super::jvm_setup::is_libjvm;
 use super::no_allocations::{MAX_FILES, NoAllocations};
 use crate::capture::{AllocationLink, AllocationProbes};
 use crate::jvm;
@@ -19,18 +20,23 @@ use crate::symbolize::NoProbeSite;
 use crate::text::clean;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
-/// How long reading the symbols of a file may take, and attaching to it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for reading the symbols of a file and attaching to it.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest path in a warning, characters.
 const MAX_PATH: usize = 300;
-/// The end of the paths of HotSpot's library.
-const LIBRARY: &[u8] = b"/libjvm.so";
+
+/// The two programs of a file.
+#[allow(dead_code, reason = "the probes last as long as this")]
+struct TlabLinks {
+    in_new_tlab: AllocationLink,
+    outside_tlab: AllocationLink,
+}
 
 /// A file of HotSpot.
 struct ProbedLibrary {
     path: String,
     usage: Option<FileUse>,
-    attached: Result<[AllocationLink; 2], NoAllocations>,
+    attached: Result<TlabLinks, NoAllocations>,
     /// Processes that mapped the file since the last report.
     tgids: BTreeSet<u32>,
 }
@@ -38,11 +44,11 @@ struct ProbedLibrary {
 /// The stage of allocations.
 struct AllocationStage {
     probes: AllocationProbes,
-    /// Of JVMs whose file has no symbols.
+    /// Probes in the agents of JVMs whose file has no symbols.
     agents: AgentProbes,
-    patience: TimedCalls,
-    /// Processes with HotSpot whose file was not looked at yet.
-    waiting: BTreeSet<u32>,
+    timed_calls: TimedCalls,
+    /// Processes with HotSpot whose file is not probed yet.
+    unprobed: BTreeSet<u32>,
     libraries: BTreeMap<InodeTraits, ProbedLibrary>,
     /// Files that have no traits because they were not opened.
     unopened: BTreeMap<String, ProbedLibrary>,
@@ -54,8 +60,8 @@ pub(in crate::runtime) fn stage(probes: AllocationProbes) -> Box<dyn Stage> {
     Box::new(AllocationStage {
         probes,
         agents: AgentProbes::default(),
-        patience: TimedCalls::new(PATIENCE),
-        waiting: BTreeSet::new(),
+        timed_calls: TimedCalls::new(PROBE_TIMEOUT),
+        unprobed: BTreeSet::new(),
         libraries: BTreeMap::new(),
         unopened: BTreeMap::new(),
         found: false,
@@ -71,39 +77,39 @@ impl Stage for AllocationStage {
         // If /proc cannot be read, the stage of JVMs reports it.
         let jvms = jvm::discover().unwrap_or_default();
         let wanted = jvms.iter().map(|jvm| jvm.process.tgid).filter(|tgid| world.walks(*tgid));
-        self.waiting.extend(wanted);
-        self.look(world);
+        self.unprobed.extend(wanted);
+        self.probe_waiting(world);
     }
 
     fn on_begin(&mut self, world: &mut World) {
-        self.agents.attach(world, &self.probes, &mut self.patience);
+        self.agents.attach(world, &self.probes, &mut self.timed_calls);
     }
 
     fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
         for event in events {
-            let is_other = match event.kind {
+            let is_new_program = match event.kind {
                 EventKind::Comm { exec, .. } => exec,
                 EventKind::Fork { .. } => event.is_leader(),
                 _ => false,
             };
-            if is_other {
+            if is_new_program {
                 self.agents.forget(event.tgid, &world.agent_sampling);
             }
             if let EventKind::Mmap(mapped) = &event.kind
-                && mapped.path.as_os_str().as_bytes().ends_with(LIBRARY)
+                && is_libjvm(&mapped.path)
             {
-                self.waiting.insert(event.tgid);
+                self.unprobed.insert(event.tgid);
             }
         }
-        self.look(world);
+        self.probe_waiting(world);
     }
 
     fn on_window(&mut self, world: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {
-        self.look(world);
+        self.probe_waiting(world);
     }
 
     fn on_tick(&mut self, world: &mut World) {
-        self.agents.attach(world, &self.probes, &mut self.patience);
+        self.agents.attach(world, &self.probes, &mut self.timed_calls);
     }
 
     fn report(&mut self, world: &mut World, _: &PartEnd<'_>, report: &mut PartReport) {
@@ -119,32 +125,26 @@ impl Stage for AllocationStage {
 
 impl AllocationStage {
     /// Attaches the programs to the files of the processes that wait for it.
-    fn look(&mut self, world: &mut World) {
-        for tgid in std::mem::take(&mut self.waiting) {
+    fn probe_waiting(&mut self, world: &mut World) {
+        for tgid in std::mem::take(&mut self.unprobed) {
             if world.processes.has_ended(tgid) {
                 continue;
             }
-            // A process that the filter includes later, as a descendant or by its cgroup, is looked at then.
+            // A process that the filter includes later, as a descendant or by its cgroup, is probed then.
             match world.walks(tgid).then(|| library_of(world, tgid)).flatten() {
-                Some(file) => self.add(world, tgid, &file),
-                None => drop(self.waiting.insert(tgid)),
+                Some(file) => self.probe_library(world, tgid, &file),
+                None => drop(self.unprobed.insert(tgid)),
             }
         }
     }
 
-    fn add(&mut self, world: &World, tgid: u32, file: &MappedFile) {
+    fn probe_library(&mut self, world: &World, tgid: u32, file: &MappedFile) {
         self.found = true;
         let path = clean(file.path.as_os_str().as_bytes(), MAX_PATH);
-        let refused = |why| ProbedLibrary {
-            path: path.clone(),
-            usage: file.usage(),
-            attached: Err(why),
-            tgids: BTreeSet::new(),
-        };
         let opened = if file.is_copy() { Err(NoAllocations::Served) } else { Ok(()) };
         let opened = opened.and_then(|()| {
             let fd = file.fd().map_err(|why| NoAllocations::Unopened(why.to_string()))?;
-            let traits = self.patience.run(tgid, {
+            let traits = self.timed_calls.run(tgid, {
                 let fd = Arc::clone(&fd);
                 move || InodeTraits::of(fd.as_fd())
             });
@@ -155,10 +155,13 @@ impl AllocationStage {
             }
         });
         let library = match opened {
-            Err(why) => self.unopened.entry(path.clone()).or_insert_with(|| refused(why)),
+            Err(why) => {
+                let library = || ProbedLibrary::new(path.clone(), file, Err(why));
+                self.unopened.entry(path.clone()).or_insert_with(library)
+            }
             Ok((fd, traits)) => {
                 if !self.libraries.contains_key(&traits) {
-                    let attached = self.attach(tgid, fd);
+                    let attached = self.attach_timed(tgid, fd);
                     match &attached {
                         Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
                         Err(NoAllocations::Stripped) => {
@@ -168,8 +171,7 @@ impl AllocationStage {
                         }
                         Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
                     }
-                    let library = ProbedLibrary { attached, ..refused(NoAllocations::TooMany) };
-                    self.libraries.insert(traits, library);
+                    self.libraries.insert(traits, ProbedLibrary::new(path.clone(), file, attached));
                 }
                 let Some(library) = self.libraries.get_mut(&traits) else { return };
                 library
@@ -182,7 +184,7 @@ impl AllocationStage {
         }
     }
 
-    fn attach(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<[AllocationLink; 2], NoAllocations> {
+    fn attach_timed(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<TlabLinks, NoAllocations> {
         if self.libraries.len() >= MAX_FILES {
             self.libraries.retain(|_, library| library.usage.as_ref().is_some_and(FileUse::is_mapped));
         }
@@ -190,12 +192,16 @@ impl AllocationStage {
             return Err(NoAllocations::TooMany);
         }
         let probes = self.probes.clone();
-        let attached = self.patience.run(tgid, move || attach(&probes, &file));
+        let attached = self.timed_calls.run(tgid, move || attach(&probes, &file));
         attached.unwrap_or(Err(NoAllocations::TooSlow))
     }
 }
 
 impl ProbedLibrary {
+    fn new(path: String, file: &MappedFile, attached: Result<TlabLinks, NoAllocations>) -> ProbedLibrary {
+        ProbedLibrary { path, usage: file.usage(), attached, tgids: BTreeSet::new() }
+    }
+
     /// The warning about the JVMs that mapped the file since the last one; `None` if their allocations are sampled.
     fn take_warning(&mut self) -> Option<String> {
         let tgids = std::mem::take(&mut self.tgids);
@@ -210,15 +216,15 @@ impl ProbedLibrary {
 fn library_of(world: &mut World, tgid: u32) -> Option<Arc<MappedFile>> {
     let code = world.processes.code(tgid)?;
     code.ranges.into_iter().find_map(|range| match range.code {
-        CodeSource::File(file) if file.path.as_os_str().as_bytes().ends_with(LIBRARY) => Some(file),
+        CodeSource::File(file) if is_libjvm(&file.path) => Some(file),
         _ => None,
     })
 }
 
 /// Reads the symbols of the file, and attaches the programs. The kernel reads the file, too.
-fn attach(probes: &AllocationProbes, file: &OwnedFd) -> Result<[AllocationLink; 2], NoAllocations> {
+fn attach(probes: &AllocationProbes, file: &OwnedFd) -> Result<TlabLinks, NoAllocations> {
     let own = file.try_clone().map_err(|error| NoAllocations::Unopened(error.to_string()))?;
-    let [in_new, outside] = sites(own).map_err(|why| match why {
+    let [in_new_tlab, outside_tlab] = sites(own).map_err(|why| match why {
         NoProbeSite::Function => NoAllocations::Stripped,
         why => NoAllocations::Unreadable(why.to_string()),
     })?;
@@ -227,5 +233,5 @@ fn attach(probes: &AllocationProbes, file: &OwnedFd) -> Result<[AllocationLink; 
             .attach(file, offset, arguments, None)
             .map_err(|error| NoAllocations::Refused(error.to_string()))
     };
-    Ok([link(in_new)?, link(outside)?])
+    Ok(TlabLinks { in_new_tlab: link(in_new_tlab)?, outside_tlab: link(outside_tlab)? })
 }

@@ -19,9 +19,9 @@ const MAX_NAME: usize = 256;
 /// Most threads whose names are kept.
 const MAX_KNOWN: usize = 64 << 10;
 /// Windows after which the name of a thread that did not run is forgotten: no stack waits for so long.
-const KEPT: u64 = 120;
+const KEPT_WINDOWS: u64 = 120;
 /// After so many failed reads, a thread's name is read only in every sixteenth window.
-const MOST_MISSES: u32 = 3;
+const MAX_MISSES: u32 = 3;
 const SELDOM: u64 = 16;
 /// Every JVM's name for its first thread, which the kernel knows by the program's name.
 const FIRST: &str = "main";
@@ -78,7 +78,7 @@ impl JavaThreadNames {
 
     fn forget(&mut self, world: &mut World) {
         let window = world.window;
-        for (thread, _) in self.known.extract_if(|_, known| window >= known.ran + KEPT) {
+        for (thread, _) in self.known.extract_if(|_, known| window >= known.ran + KEPT_WINDOWS) {
             world.thread_names.remove(&thread);
         }
     }
@@ -93,7 +93,7 @@ impl JavaThreadNames {
             }
             let known = self.known.entry(thread).or_default();
             known.ran = window;
-            if known.varies || known.misses >= MOST_MISSES && !window.is_multiple_of(SELDOM) {
+            if known.varies || known.misses >= MAX_MISSES && !window.is_multiple_of(SELDOM) {
                 continue;
             }
             if known.number == 0 {

@@ -6,11 +6,11 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::jvm_setup::{DescribedJvm, JvmSetupResult, NoAgent, SymbolSource};
+use super::jvm_setup::{DescribedJvm, JvmSetupResult, NoAgent, OpenedSource};
 use super::pauses::Pauses;
 use crate::jvm::vm::VmLayout;
 use crate::jvm::{
-    self, AttachFailure, AttachOptions, Attached, Inspection, JavaVersion, Jvm, LogSource, OpenedMemory,
+    self, AgentStart, AttachFailure, AttachOptions, Attached, Inspection, JavaVersion, Jvm, OpenedMemory,
     Refusal,
 };
 use crate::plan::JavaNaming;
@@ -19,7 +19,7 @@ use crate::process::cgroup::CgroupMembership;
 use crate::process::hierarchies::Hierarchies;
 use crate::process::throttling::CpuSnapshot;
 use crate::profile::pauses::PauseTotals;
-use crate::profile::report::{JvmRefusal, JvmReport, NameSource, ThrottleTotals};
+use crate::profile::report::{JvmRefusal, JvmReport, ReportedNameSource, ThrottleTotals};
 use crate::sample::ProcessId;
 use crate::symbolize::{JvmLog, JvmMemory, LogStats, Symbolizer};
 use crate::world::{PartEnd, RuntimeSamples, WindowPauses};
@@ -32,8 +32,8 @@ pub(super) struct JvmEntryId {
     began: Instant,
 }
 
-/// What was measured of the JVMs in a part.
-pub(super) type Measured = HashMap<JvmEntryId, StopTimes>;
+/// How the JVMs were kept from running in a part.
+pub(super) type StopTimesByJvm = HashMap<JvmEntryId, StopTimes>;
 
 /// How a JVM was kept from running in a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,18 +55,18 @@ enum NamingState {
     /// No names were requested.
     Off,
     /// The JVM has exited, and its last stacks are named: the symbol source for the report.
-    Closed(NameSource),
+    Closed(ReportedNameSource),
 }
 
 /// How long after it was first seen a starting JVM is described again. The JVM makes stubs until its compilers run,
 /// which takes a tenth of a second, or seconds with little CPU.
-const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+const DESCRIBE_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 pub(super) struct JvmEntry {
     tgid: u32,
     /// The symbol source that the user chose.
     java: JavaNaming,
-    /// `None` until the inquiry has ended.
+    /// `None` until the attach has ended.
     jvm: Option<Jvm>,
     names: NamingState,
     /// The memory from which interpreted methods get their names, once it is open.
@@ -78,10 +78,10 @@ pub(super) struct JvmEntry {
     undescribed: Option<Refusal>,
     /// The identity of the process in the samples, from its first stack on.
     pub(super) bound: Option<ProcessId>,
-    /// The JVM started during the run.
-    late: bool,
+    /// The JVM was set up while sampling ran.
+    is_late: bool,
     /// How often the JVM was described again.
-    again: usize,
+    descriptions_again: usize,
     began: Instant,
     took: Duration,
     /// How far the JVM's log was read.
@@ -98,7 +98,7 @@ impl JvmEntry {
         tgid: u32,
         java: JavaNaming,
         thread: JoinHandle<JvmSetupResult>,
-        late: bool,
+        is_late: bool,
         pauses: Pauses,
         cpu: CpuSnapshot,
     ) -> JvmEntry {
@@ -112,8 +112,8 @@ impl JvmEntry {
             no_agent: None,
             undescribed: None,
             bound: None,
-            late,
-            again: 0,
+            is_late,
+            descriptions_again: 0,
             began: Instant::now(),
             took: Duration::ZERO,
             log: LogStats::default(),
@@ -141,8 +141,8 @@ impl JvmEntry {
         self.unread
     }
 
-    /// Whether it is unknown yet if there will be names.
-    pub(super) fn is_open(&self) -> bool {
+    /// Whether the attach is pending: it is not known yet whether there will be names.
+    pub(super) fn is_attaching(&self) -> bool {
         matches!(self.names, NamingState::Attaching(_))
     }
 
@@ -152,7 +152,7 @@ impl JvmEntry {
     }
 
     /// Whether the JVM's code is named from its memory.
-    pub(super) fn is_opened(&self) -> bool {
+    pub(super) fn names_from_memory(&self) -> bool {
         matches!(self.names, NamingState::Opened(_))
     }
 
@@ -165,14 +165,16 @@ impl JvmEntry {
         }
     }
 
-    /// Reads the unwind description of a JVM that started during the run once more, when the time has come.
+    /// Reads the unwind description of a JVM that was set up while sampling ran once more, when that is due.
     pub(super) fn describe_again(&mut self, options: &AttachOptions, described: &Sender<DescribedJvm>) {
-        let is_due = AGAIN.get(self.again).is_some_and(|after| self.began.elapsed() >= *after);
-        if !self.late || !is_due || self.is_open() || self.is_closed() {
+        let is_due = DESCRIBE_AGAIN_AFTER
+            .get(self.descriptions_again)
+            .is_some_and(|after| self.began.elapsed() >= *after);
+        if !self.is_late || !is_due || self.is_attaching() || self.is_closed() {
             return;
         }
         let Some(jvm) = self.jvm.clone() else { return };
-        self.again += 1;
+        self.descriptions_again += 1;
         let (options, described) = (options.clone(), described.clone());
         let describe = move || {
             if let Ok(description) = jvm::describe(&jvm, &options) {
@@ -185,18 +187,18 @@ impl JvmEntry {
     }
 
     /// Takes the result of an attach.
-    fn take_result(&mut self, result: Result<SymbolSource, AttachFailure>) {
+    fn take_result(&mut self, result: Result<OpenedSource, AttachFailure>) {
         self.took = self.began.elapsed();
         match result {
-            Ok(SymbolSource::Log(attached)) => {
+            Ok(OpenedSource::Log(attached)) => {
                 self.inspection = Some(attached.inspection.clone());
                 self.names = NamingState::Attached(attached);
             }
-            Ok(SymbolSource::Memory(opened)) => {
+            Ok(OpenedSource::Memory(opened)) => {
                 self.inspection = Some(opened.inspection.clone());
                 self.names = NamingState::Opened(opened);
             }
-            Ok(SymbolSource::None) => self.names = NamingState::Off,
+            Ok(OpenedSource::None) => self.names = NamingState::Off,
             Err(AttachFailure { refusal, inspection }) => {
                 self.inspection = inspection.map(|inspection| *inspection);
                 self.names = NamingState::Refused(refusal);
@@ -221,7 +223,7 @@ impl JvmEntry {
 
     /// Takes the result of the pending attach, if there is one, and returns its label; `wait`: waits for it. A JVM that
     /// refused the agent and is read instead has two labels.
-    pub(super) fn join(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
+    pub(super) fn finish_setup(&mut self, wait: bool, symbolizer: &mut Symbolizer) -> Vec<String> {
         let mut results = Vec::new();
         let NamingState::Attaching(thread) = &self.names else { return results };
         if !wait && !thread.is_finished() {
@@ -270,7 +272,7 @@ impl JvmEntry {
                 let log = JvmLog {
                     file,
                     clock_offset_ns: attached.clock_offset,
-                    consume: attached.source == LogSource::Late,
+                    consume: attached.source == AgentStart::Late,
                     blobs: attached.blobs.clone(),
                 };
                 symbolizer.add_agent_log(process, log)
@@ -296,7 +298,7 @@ impl JvmEntry {
     /// Makes the symbolizer name interpreted methods, unless it names all code from the JVM's memory.
     fn name_methods(&mut self, symbolizer: &mut Symbolizer) {
         let (Some(process), Some((memory, layout))) = (self.bound, &self.memory) else { return };
-        if self.is_opened() {
+        if self.names_from_memory() {
             return;
         }
         self.unread |= !memory.try_clone().is_ok_and(|file| {
@@ -309,19 +311,19 @@ impl JvmEntry {
         JvmEntryId { tgid: self.tgid, began: self.began }
     }
 
-    /// How the JVM was kept from running since the last call; the pauses are those up to the last look.
+    /// How the JVM was kept from running since the last call; the pauses are those up to the last reading.
     pub(super) fn measure(&mut self, hierarchies: &Hierarchies) -> StopTimes {
         StopTimes { throttling: self.throttling(hierarchies), pauses: self.pauses.end_part() }
     }
 
-    /// The pauses since the last look, which are those of a window; `None` if there are none, if the process is no JVM,
-    /// or as in [`Pauses::look`].
-    pub(super) fn pauses_in(&mut self, window: u64, processes: &mut Processes) -> Option<WindowPauses> {
+    /// The pauses since the last reading, which are those of a window; `None` if there are none, if the process is no
+    /// JVM, or as in [`Pauses::read`].
+    pub(super) fn read_pauses(&mut self, window: u64, processes: &mut Processes) -> Option<WindowPauses> {
         if self.jvm.is_none() && !matches!(self.names, NamingState::Attaching(_)) {
             // A process that is no JVM, whatever it maps: the report does not have it either.
             return None;
         }
-        let totals = self.pauses.look(self.tgid, processes)?;
+        let totals = self.pauses.read(self.tgid, processes)?;
         (totals != PauseTotals::default()).then_some(WindowPauses { window, pid: self.tgid, totals })
     }
 
@@ -334,18 +336,18 @@ impl JvmEntry {
         spent.was_limited().then_some(throttling)
     }
 
-    /// The JVM's row of the report; `measured`: what was measured of all JVMs in this part.
-    pub(super) fn report(&self, part: &PartEnd<'_>, measured: &Measured) -> Option<JvmReport> {
+    /// The JVM's row of the report; `stop_times`: those of all JVMs in this part.
+    pub(super) fn report(&self, part: &PartEnd<'_>, stop_times: &StopTimesByJvm) -> Option<JvmReport> {
         let RuntimeSamples { all, managed, rootless } =
             self.bound.and_then(|process| part.samples.get(&process)).copied().unwrap_or_default();
         let jvm = self.jvm.as_ref()?;
         let leaves = self.bound.and_then(|process| part.symbols.java_leaves.get(&process));
-        #[allow(clippy::cast_precision_loss)]
+        #[allow(clippy::cast_precision_loss, reason = "a share for people")]
         let compiled_before = leaves.filter(|l| l.all > 0).map(|l| l.before_attach as f64 / l.all as f64);
         let inspection = self.inspection.clone().unwrap_or_default();
         let compiled_before = compiled_before.filter(|_| !inspection.flags.debug_records_from_start);
         let undescribed = self.undescribed.as_ref().filter(|why| **why != Refusal::ZeroVm);
-        let StopTimes { throttling, pauses } = measured.get(&self.id()).copied().unwrap_or_default();
+        let StopTimes { throttling, pauses } = stop_times.get(&self.id()).copied().unwrap_or_default();
         Some(JvmReport {
             pid: jvm.process.tgid,
             name: inspection.main_or_command_line(&jvm.main),
@@ -367,24 +369,25 @@ impl JvmEntry {
         })
     }
 
-    fn source(&self) -> NameSource {
+    fn source(&self) -> ReportedNameSource {
         let ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
         match &self.names {
-            NamingState::Attached(attached) => match (attached.source, self.late) {
-                (LogSource::AtStart, _) => NameSource::AgentAtStart,
-                (LogSource::Late, true) => NameSource::AgentDuringRun { ms },
-                (LogSource::Late, false) => NameSource::AgentLate { ms },
+            NamingState::Attached(attached) => match (attached.source, self.is_late) {
+                (AgentStart::AtStart, _) => ReportedNameSource::AgentAtStart,
+                (AgentStart::Late, true) => ReportedNameSource::AgentDuringRun { ms },
+                (AgentStart::Late, false) => ReportedNameSource::AgentLate { ms },
             },
-            NamingState::Opened(_) => NameSource::Memory { ms },
+            NamingState::Opened(_) => ReportedNameSource::Memory { ms },
             NamingState::Refused(refusal) => {
                 let JvmRefusal { label, mut hint } = refused(refusal);
-                if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.leaves_memory() {
+                if self.java == JavaNaming::Agent && self.memory.is_some() && refusal.allows_memory_reading()
+                {
                     hint.push_str(" --java auto and --java vm read its names out of its memory.");
                 }
-                NameSource::Refused { label, hint }
+                ReportedNameSource::Refused { label, hint }
             }
             NamingState::Closed(source) => source.clone(),
-            NamingState::Attaching(_) | NamingState::Off => NameSource::Off,
+            NamingState::Attaching(_) | NamingState::Off => ReportedNameSource::Off,
         }
     }
 }

@@ -6,6 +6,8 @@ mod alloc_tracer;
 mod allocations;
 mod java_threads;
 mod jvm;
+mod jvm_entries;
+mod jvm_reports;
 mod jvm_setup;
 mod jvms;
 mod lock_names;

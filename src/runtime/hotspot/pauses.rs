@@ -7,7 +7,7 @@ use crate::process::{Processes, procfs};
 use crate::profile::pauses::PauseTotals;
 
 /// How often a JVM is searched for its counters: a JVM that has just begun has not mapped them yet.
-const SEARCHES: u8 = 3;
+const MAX_SEARCHES: u8 = 3;
 
 /// The counters of one JVM.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub(super) struct Pauses {
     place: Option<Range<u64>>,
     searches: u8,
     last: Option<PauseCounters>,
-    /// The pauses since the part of the session began; `None` if no look in it has found any counters.
+    /// The pauses since the part of the session began; `None` if no reading in it has found any counters.
     part: Option<PauseTotals>,
 }
 
@@ -26,15 +26,15 @@ impl Pauses {
         Pauses { last: is_new.then(PauseCounters::default), ..Pauses::default() }
     }
 
-    /// Ends a part: the pauses of all looks within it. `None` without such a look, or if the JVM has no counters.
+    /// Ends a part: the pauses of all readings within it. `None` without such a reading, or if the JVM has no counters.
     pub(super) fn end_part(&mut self) -> Option<PauseTotals> {
         self.part.take()
     }
 
-    /// The pauses since the last look. `None` at the first look, or if the JVM has no counters or has ended.
-    pub(super) fn look(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
+    /// The pauses since the last reading. `None` at the first reading, or if the JVM has no counters or has ended.
+    pub(super) fn read(&mut self, tgid: u32, processes: &mut Processes) -> Option<PauseTotals> {
         if self.place.is_none() {
-            if self.searches >= SEARCHES {
+            if self.searches >= MAX_SEARCHES {
                 return None;
             }
             self.searches += 1;
@@ -46,8 +46,8 @@ impl Pauses {
                 let ns_pid = procfs::parse_status(&status)?.ns_pid;
                 memory.mapped_at(|path| is_counters(path, ns_pid))
             })?;
-            let part = place.start..place.end.min(place.start.saturating_add(MAX_BYTES));
-            Some((place, PauseCounters::parse(&memory.bytes(&part)).ok()?))
+            let range = place.start..place.end.min(place.start.saturating_add(MAX_BYTES));
+            Some((place, PauseCounters::parse(&memory.bytes(&range)).ok()?))
         });
         let (place, now) = read.flatten()?;
         self.place = Some(place);

@@ -24,23 +24,23 @@ impl Stage for HotSpotJvms {
 
     fn on_begin(&mut self, world: &mut World) {
         // Attaching took time: what happened during that time does not belong to the profile.
-        self.begin_measuring(&mut world.processes);
+        self.reports.begin(&mut self.entries, &mut world.processes);
     }
 
     fn on_events(&mut self, world: &mut World, events: &[ProcessEvent]) {
-        self.notice(world, events);
+        self.on_process_events(world, events);
         self.attach_new(world);
     }
 
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
         self.identify(&window.ran, world);
-        self.renew(&mut world.symbolizer);
+        self.poll_jvms(&mut world.symbolizer);
         let mut ran = world.awaiting_names.clone();
         ran.extend(window.ran.iter().map(|of| of.process));
-        self.note_read(&world.symbolizer.refresh_jvm_sources(&ran));
-        self.note_pauses(world, end.ends_part);
+        self.record_log_stats(&world.symbolizer.refresh_jvm_sources(&ran));
+        self.reports.record_pauses(&mut self.entries, world, end.ends_part);
         if end.ends_part {
-            self.end_part(world.window);
+            self.reports.end_part(&mut self.entries, world.window);
         }
         if let Some(threads) = &mut self.threads {
             threads.name_threads(world, window.stacks);
@@ -52,22 +52,22 @@ impl Stage for HotSpotJvms {
     fn on_tick(&mut self, world: &mut World) {
         self.publish_descriptions(world);
         // Closes the JVMs whose last window has been processed.
-        self.close_ended(world);
+        self.entries.close_ended(world);
     }
 
     fn on_end(&mut self, world: &mut World) {
         self.wait_for_attaches(&mut world.symbolizer);
-        self.note_read(&world.symbolizer.refresh_jvm_sources(&world.awaiting_names));
-        self.release();
+        self.record_log_stats(&world.symbolizer.refresh_jvm_sources(&world.awaiting_names));
+        self.end_leases();
     }
 
     fn report(&mut self, world: &mut World, part: &PartEnd<'_>, report: &mut PartReport) {
-        let jvms = self.report_rows(part);
-        report.pauses.extend(self.take_pauses(part, &jvms));
+        let jvms = self.reports.take_rows(&self.entries, part);
+        report.pauses.extend(self.reports.take_pauses(part, &jvms));
         report.jvms.extend(jvms);
         report.warnings.extend(self.warning().map(str::to_owned));
         report.attached.extend(self.results().clone());
-        self.forget_ended(part.window, &mut world.symbolizer);
+        self.entries.forget_ended(part.window, &mut world.symbolizer);
     }
 
     fn limits(&self, limits: &mut ReachedLimits) {

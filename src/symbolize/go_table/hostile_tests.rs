@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use super::super::elf::Elf;
-use super::made::{LENGTH, MAIN, Made, VERSIONS, program};
+use super::fixture::{GoVersion, LENGTH, MAIN, VERSIONS, program};
 use super::*;
 
 fn calls_of(file: Vec<u8>, address: u64) -> Vec<String> {
@@ -70,16 +70,16 @@ fn the_stack_is_known_where_nothing_but_the_return_address_is_on_it() {
         // The table says nothing of the last bytes.
         (work + 0xf8..work + LENGTH, OnStack::Frame),
     ];
-    assert_eq!(stacks_of(program(Made::Go118)), expected);
-    assert_eq!(stacks_of(program(Made::Go120)), expected);
+    assert_eq!(stacks_of(program(GoVersion::Go118)), expected);
+    assert_eq!(stacks_of(program(GoVersion::Go120)), expected);
     // Go 1.16 does not say which functions switch to another stack.
     let unknown = [(MAIN..work, OnStack::Frame), (work..work + LENGTH, OnStack::Frame)];
-    assert_eq!(stacks_of(program(Made::Go116)), unknown);
+    assert_eq!(stacks_of(program(GoVersion::Go116)), unknown);
 }
 
 #[test]
 fn without_the_place_of_inlined_calls_the_line_is_not_the_functions() {
-    let mut file = program(Made::Go120);
+    let mut file = program(GoVersion::Go120);
     // Clears each candidate for the base: the last words of the module data.
     file[0x3000 + 36 * 8..0x3000 + 49 * 8].fill(0);
     let inlined = MAIN + LENGTH + 0x20;
@@ -126,7 +126,7 @@ fn tables_that_lie_name_nothing_or_a_function() {
 /// Inlined calls that call each other in a circle.
 #[test]
 fn calls_that_go_round_in_a_circle_are_left_out() {
-    let mut file = program(Made::Go120);
+    let mut file = program(GoVersion::Go120);
     // `mix` was called from the code of `rotate`, and `rotate` from `mix`.
     file[0x2840 + 8] = 0x50;
     assert_eq!(calls_of(file, MAIN + LENGTH + 0x20), ["main.work[...] :0"]);
@@ -136,7 +136,7 @@ fn calls_that_go_round_in_a_circle_are_left_out() {
 #[test]
 fn counts_without_end_are_refused() {
     for count in [0, u64::MAX, u64::MAX / 2, 1 << 40, 3] {
-        let mut file = program(Made::Go118);
+        let mut file = program(GoVersion::Go118);
         file[0x2008..0x2010].copy_from_slice(&count.to_le_bytes());
         assert!(calls_of(file, MAIN).is_empty(), "{count}");
     }

@@ -5,11 +5,11 @@
 //! it is kept, and nothing of it is trusted. Sources: Go 1.16 to 1.27, `cmd/link/internal/ld/pcln.go`,
 //! `runtime/symtab.go`, `runtime/symtabinl.go`, `debug/gosym/pclntab.go`.
 
+#[cfg(any(test, fuzzing))]
+pub mod fixture;
 mod function;
 mod header;
 pub(crate) mod image;
-#[cfg(any(test, fuzzing))]
-pub mod made;
 mod module;
 mod stack;
 mod trees;

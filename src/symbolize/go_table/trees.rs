@@ -11,7 +11,7 @@ use super::module::ModuleData;
 
 /// Functions that are examined to find the field, all over the program, and how many of those with inlined calls are
 /// tried. All that are tried must be valid.
-const LOOKED_AT: u64 = 1024;
+const MAX_EXAMINED: u64 = 1024;
 const TRIED: usize = 64;
 /// Inlined calls of one function, at most; Go's runtime assumes no more.
 const MAX_RECORDS: u32 = 1 << 20;
@@ -41,9 +41,9 @@ impl InlineTrees {
         if header.version == Version::Go116 {
             return InlineTrees::Addressed;
         }
-        let step = (header.functions / LOOKED_AT).max(1);
+        let step = (header.functions / MAX_EXAMINED).max(1);
         let numbers = (0..header.functions).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-        let functions = numbers.take(2 * LOOKED_AT as usize);
+        let functions = numbers.take(2 * MAX_EXAMINED as usize);
         let functions = functions.filter_map(|at| GoFunction::numbered(image, header, module, at));
         let tried: Vec<GoFunction> = functions.filter(|f| f.tree.is_some()).take(TRIED).collect();
         let fits = |from: u64| {

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 
 /// Chromium is ended after this many seconds, so that a test cannot hang.
-const PATIENCE: &str = "240";
+const TIMEOUT_S: &str = "240";
 
 pub struct Browser {
     child: Child,
@@ -35,7 +35,7 @@ impl Browser {
                       --headless --no-sandbox --disable-gpu --remote-debugging-pipe --no-first-run \
                       --disable-background-networking --user-data-dir=\"$1\"";
         let mut child = Command::new("sh")
-            .args(["-c", script, PATIENCE])
+            .args(["-c", script, TIMEOUT_S])
             .arg(home.join("chromium"))
             .env("HOME", home)
             .stdin(Stdio::piped())

@@ -22,7 +22,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// The time limit of a run, in addition to its own `--duration`.
-const PATIENCE: Duration = Duration::from_secs(90);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The result of a run.
 pub struct Run {
@@ -40,17 +40,17 @@ pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
 pub fn finish(command: &mut Command) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let output = end_of(child, PATIENCE);
+    let output = end_of(child, EXIT_TIMEOUT);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// Waits for a profiler's end; kills it and panics on a timeout.
-fn end_of(child: Child, patience: Duration) -> Output {
+fn end_of(child: Child, timeout: Duration) -> Output {
     let pid = Pid::from_child(&child);
     let (send, ended) = channel();
     std::thread::spawn(move || send.send(child.wait_with_output()));
-    match ended.recv_timeout(patience) {
+    match ended.recv_timeout(timeout) {
         Ok(output) => output.unwrap(),
         Err(_) => {
             let _ = kill_process(pid, Signal::KILL);
@@ -249,7 +249,7 @@ impl Sampling {
     pub fn wait_for(&self, text: &str) {
         while !self
             .said
-            .recv_timeout(PATIENCE)
+            .recv_timeout(EXIT_TIMEOUT)
             .unwrap_or_else(|_| panic!("no line has {text}"))
             .contains(text)
         {}
@@ -266,7 +266,7 @@ impl Sampling {
 
     /// Waits for the profiler's end; panics unless the exit code is 0.
     pub fn end(mut self, watch: Watch) -> Profile {
-        let output = end_of(self.profiler.take().unwrap(), PATIENCE);
+        let output = end_of(self.profiler.take().unwrap(), EXIT_TIMEOUT);
         self.reader.take().unwrap().join().unwrap();
         assert_eq!(output.status.code(), Some(0));
         read(&self.out, serde_json::from_slice(&output.stdout).unwrap(), watch.end())

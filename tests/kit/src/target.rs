@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The timeout for all waits: on a busy machine too, everything that makes progress at all is faster.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A running program. Dropping it kills it.
 pub struct Target {
@@ -31,7 +31,7 @@ impl Target {
     /// has begun, and as a whole (`createPidFile` of runc renames it to its place).
     pub fn start_contained(command: &mut Command, pid_file: &Path) -> Target {
         let mut target = Target::start(command);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !pid_file.exists() {
             assert!(Instant::now() < end, "the runtime writes no {}", pid_file.display());
             std::thread::yield_now();
@@ -66,7 +66,7 @@ impl Target {
 
     /// Waits until the program prints a line for which `wanted` holds, and returns the line.
     pub fn wait_for(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
@@ -122,7 +122,7 @@ impl Target {
     /// Waits until the program has a child process.
     pub fn wait_for_child(&self) {
         let children = format!("/proc/{0}/task/{0}/children", self.pid);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while std::fs::read_to_string(&children).unwrap().is_empty() {
             assert!(Instant::now() < end, "pid {} starts no process", self.pid);
             std::thread::yield_now();

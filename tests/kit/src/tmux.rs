@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// The timeout for what must appear on the screen.
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const SCREEN_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A terminal. Dropping it ends its server, and what runs in it.
 pub struct Tmux {
@@ -64,14 +64,14 @@ impl Tmux {
 
     /// Waits until the screen is as wanted, and returns its lines.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SCREEN_TIMEOUT;
         loop {
             let screen = self.screen();
             if wanted(&screen) {
                 return screen;
             }
             assert!(Instant::now() < end, "the screen never had {what}:\n{screen}");
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 pub struct Waited {
     /// The time without CPU time; of `share_cpu` the time on a run queue.
     pub ns: f64,
-    /// The CPU time.
+    /// CPU time, ns.
     pub cpu: f64,
 }
 

@@ -15,7 +15,7 @@ use super::{PATH, RUN};
 use crate::plan::PAYLOAD;
 
 /// How long the disk may take to appear after its driver was loaded.
-const DISK_PATIENCE: Duration = Duration::from_secs(20);
+const DISK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns only after an error.
 pub(crate) fn main() -> anyhow::Result<()> {
@@ -59,7 +59,7 @@ fn load_modules() -> anyhow::Result<()> {
 
 /// Makes the disk the root, and binds the payload, which came with the kernel, into it.
 fn switch_root() -> anyhow::Result<()> {
-    let end = Instant::now() + DISK_PATIENCE;
+    let end = Instant::now() + DISK_TIMEOUT;
     while !Path::new("/dev/vda").exists() {
         ensure!(Instant::now() < end, "the disk does not show up: is its driver among the modules?");
         std::thread::sleep(Duration::from_millis(20));

@@ -44,7 +44,7 @@ impl Effort {
     }
 
     /// Whether another profile is needed. `part`: the samples so far, as a fraction of the number that is needed.
-    pub(super) fn goes_on(&mut self, part: f64) -> bool {
+    pub(super) fn needs_more(&mut self, part: f64) -> bool {
         let more = self.sum as f64 * (1.0 - part) / part.max(0.01) * 1.2;
         self.seconds = (more.ceil() as u64).clamp(2, 30);
         self.sum += self.seconds;
@@ -74,12 +74,17 @@ mod tests {
     #[test]
     fn a_second_profile_is_as_long_as_the_first_one_says() {
         let mut effort = Effort::first();
-        assert!(effort.goes_on(0.5));
+        assert!(effort.needs_more(0.5));
         assert_eq!((effort.seconds(), effort.sum()), (9, 16));
-        assert!(effort.goes_on(0.99) && effort.seconds() == 2);
-        assert!(!Effort::first().goes_on(1.0));
+        assert!(effort.needs_more(0.99) && effort.seconds() == 2);
+        assert!(!Effort::first().needs_more(1.0));
         let mut effort = Effort::first();
-        assert!(effort.goes_on(0.0) && effort.goes_on(0.0) && effort.goes_on(0.0) && !effort.goes_on(0.0));
+        assert!(
+            effort.needs_more(0.0)
+                && effort.needs_more(0.0)
+                && effort.needs_more(0.0)
+                && !effort.needs_more(0.0)
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "freezer"];
 const WEIGHT_AT_NICE_15: &str = "36";
 
 /// The samples that each chosen group must have at least.
-const LEAST: u64 = 100;
+const MIN_SAMPLES: u64 = 100;
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
@@ -88,7 +88,7 @@ fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<
         let what = format!("{name}, {}", tree.name);
         let own = all.keep(|stack| stack[0] == tree.name);
         strange = strange.keep(|stack| stack[0] != tree.name);
-        ensure!(own.total() > LEAST, "{what}: only {} samples of {}", own.total(), all.total());
+        ensure!(own.total() > MIN_SAMPLES, "{what}: only {} samples of {}", own.total(), all.total());
         let named = own.share(|stack| stack.iter().any(|frame| frame.starts_with("burn")));
         ensure!(named > 0.95, "{what}: {named} of the samples have their names:\n{}", own.top(5));
         found.samples += own.total();

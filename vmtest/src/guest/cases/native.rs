@@ -71,7 +71,7 @@ fn native() -> anyhow::Result<Folded> {
     loop {
         let seconds = effort.seconds().to_string();
         all.add(profiler::record(&["-F", "499", "-d", &seconds, "-p", &pid])?.folded);
-        if !effort.goes_on(share::part(all.total())) {
+        if !effort.needs_more(share::part(all.total())) {
             return Ok(all);
         }
     }

@@ -12,24 +12,30 @@ use super::super::target::Target;
 use crate::plan::Found;
 
 /// Samples of each program that suffice to see whether stacks are whole.
-const ENOUGH: u64 = 300;
-/// How many seconds of profile usually have so many samples.
+const MIN_SAMPLES: u64 = 300;
+/// How many seconds of profile usually have [`MIN_SAMPLES`] samples.
 const SECONDS: u64 = 4;
 /// The calls of `chain`.
 const CALLS: usize = 40;
 
-/// The programs, their arguments, and the function that their `main` calls.
-const PROGRAMS: [(&str, &[&str], &str); 3] = [
-    ("uprobes", &["chain", "40", "chain", "by_value", "work"], "run"),
-    ("uprobes-32", &["chain", "40", "chain", "by_value", "work"], "run"),
-    ("frames-32", &["chain", "40"], "in_thread"),
+struct ProbedProgram {
+    name: &'static str,
+    args: &'static [&'static str],
+    /// The function that `main` calls.
+    called: &'static str,
+}
+
+const PROGRAMS: [ProbedProgram; 3] = [
+    ProbedProgram { name: "uprobes", args: &["chain", "40", "chain", "by_value", "work"], called: "run" },
+    ProbedProgram { name: "uprobes-32", args: &["chain", "40", "chain", "by_value", "work"], called: "run" },
+    ProbedProgram { name: "frames-32", args: &["chain", "40"], called: "in_thread" },
 ];
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
-    for (name, args, called) in PROGRAMS {
+    for ProbedProgram { name, args, called } in PROGRAMS {
         let all = stacks(name, args)?.within("work");
-        ensure!(all.total() >= ENOUGH, "{name} has only {} samples", all.total());
+        ensure!(all.total() >= MIN_SAMPLES, "{name} has only {} samples", all.total());
         let whole = all.share(|stack| is_whole(stack, called));
         let bad = all.keep(|stack| !is_whole(stack, called));
         // A tick may come between the change of the address and the kernel's record of it, most often on slow CPUs.
@@ -49,13 +55,13 @@ fn stacks(name: &'static str, args: &[&str]) -> anyhow::Result<Folded> {
         let seconds = effort.seconds().to_string();
         let got = profiler::record(&["-F", "499", "-d", &seconds, "-p", &pid]).context(name)?;
         all.add(got.folded);
-        if !effort.goes_on(all.within("work").total() as f64 / ENOUGH as f64) {
+        if !effort.needs_more(all.within("work").total() as f64 / MIN_SAMPLES as f64) {
             return Ok(all);
         }
     }
 }
 
-/// Whether a stack has its whole chain. Other frames between `chain` and `by_value` are libc's, and those below `work`
+/// Whether a stack has its whole chain. Other frames between `chain` and `by_value` are libc's, and those above `work`
 /// are the kernel's, in the probes of `work`.
 fn is_whole(stack: &[String], called: &str) -> bool {
     let wanted: Vec<&str> = [&["main", called][..], &["chain"; CALLS], &["by_value", "work"]].concat();

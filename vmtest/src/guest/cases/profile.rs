@@ -28,7 +28,7 @@ pub(in super::super) fn attached(jdk: u32) -> anyhow::Result<Found> {
         ensure!(jvm["names"]["agent_late"].is_object(), "the names of the JVM come from {}", jvm["names"]);
         attach_ms = attach_ms.max(jvm["names"]["agent_late"]["ms"].as_u64().unwrap_or_default());
         all.add(got.folded);
-        if !effort.goes_on(part(&all)) {
+        if !effort.needs_more(part(&all)) {
             break;
         }
     }
@@ -52,7 +52,7 @@ pub(in super::super) fn from_the_start(jdk: u32) -> anyhow::Result<Found> {
         let jvm = &got.report["jvms"][0];
         ensure!(jvm["names"] == "agent_at_start", "the names of the JVM come from {}", jvm["names"]);
         described(&got.report)?;
-        if !effort.goes_on(part(&got.folded)) {
+        if !effort.needs_more(part(&got.folded)) {
             let lines: Vec<String> = got.stdout.lines().map(str::to_owned).collect();
             return judge(&got.folded, &truth(&lines)?);
         }

@@ -34,7 +34,7 @@ fn beside_itself() -> anyhow::Result<Found> {
             described(&got.report)?;
             all.add(got.folded);
         }
-        if !effort.goes_on(all.iter().map(part).fold(1.0, f64::min)) {
+        if !effort.needs_more(all.iter().map(part).fold(1.0, f64::min)) {
             break;
         }
     }
@@ -52,7 +52,7 @@ fn beside_perf(found: &mut Found) -> anyhow::Result<()> {
     loop {
         let (ours, perf) = both(&pid, effort.sum())?;
         let n = perf.len() as u64;
-        if effort.goes_on(share::part(n.min(ours.total()))) {
+        if effort.needs_more(share::part(n.min(ours.total()))) {
             continue;
         }
         let own = perf.iter().filter(|symbol| *symbol == "burn40").count();

@@ -31,7 +31,7 @@ pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
         described(&got.report)?;
         frames.add(of(&got.folded, "frames"));
         main.add(of(&got.folded, "java").keep(|stack| stack[1].starts_with("[java tid=")));
-        if !effort.goes_on(frames.total().min(main.total()) as f64 / ENOUGH as f64) {
+        if !effort.needs_more(frames.total().min(main.total()) as f64 / ENOUGH as f64) {
             break;
         }
     }

@@ -1,6 +1,6 @@
 /*
- * A program that makes a JVM on its first thread and runs a class's `main` on the second: leave_jvm LIBJVM CLASSPATH CLASS.
- * The first thread ends when the program gets SIGUSR1, and the JVM goes on.
+ * A program that makes a JVM on its first thread (the leader) and runs a class's `main` on the second:
+ * leader_exit_jvm LIBJVM CLASSPATH CLASS. The leader ends when the program gets SIGUSR1, and the JVM goes on.
  */
 #include <dlfcn.h>
 #include <jni.h>
@@ -11,7 +11,7 @@
 
 static JavaVM *vm;
 
-static void *work(void *name)
+static void *run_main(void *name)
 {
 	JNIEnv *env;
 	jclass class, string;
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
 	JavaVMInitArgs args = { .version = JNI_VERSION_1_8, .nOptions = 2, .options = options };
 	jint (*create)(JavaVM **, void **, void *);
 	char path[4096];
-	pthread_t other;
+	pthread_t java_thread;
 	sigset_t leave;
 	void *library;
 	JNIEnv *env;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 	snprintf(path, sizeof(path), "-Djava.class.path=%s", argv[2]);
 	options[0].optionString = path;
 	options[1].optionString = "-XX:+PreserveFramePointer";
-	if (!create || create(&vm, (void **)&env, &args) || pthread_create(&other, NULL, work, argv[3]))
+	if (!create || create(&vm, (void **)&env, &args) || pthread_create(&java_thread, NULL, run_main, argv[3]))
 		return 1;
 	(*vm)->DetachCurrentThread(vm);
 	sigwait(&leave, &signal);

@@ -2,7 +2,7 @@
 //! installed, and to falsify. They have no section headers.
 
 /// Versions of the table.
-pub const VERSIONS: [Made; 3] = [Made::Go116, Made::Go118, Made::Go120];
+pub const VERSIONS: [GoVersion; 3] = [GoVersion::Go116, GoVersion::Go118, GoVersion::Go120];
 /// File offset and address of the code of `main.main`. `main.work` follows, with two inlined calls.
 pub const MAIN: u64 = 0x1000;
 /// Bytes of each function.
@@ -17,7 +17,7 @@ const SIZE: usize = 0x3200;
 
 /// The Go version that writes a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum GoVersion {
     /// Go 1.16 or 1.17.
     Go116,
     /// Go 1.18 or 1.19.
@@ -70,7 +70,7 @@ struct GoFunctionSpec {
 
 /// An ELF file with these two functions.
 #[must_use]
-pub fn program(version: Made) -> Vec<u8> {
+pub fn program(version: GoVersion) -> Vec<u8> {
     let mut file = vec![0; SIZE];
     let mut put = |at: u64, bytes: &[u8]| {
         let at = usize::try_from(at).expect("small");
@@ -116,15 +116,15 @@ pub fn program(version: Made) -> Vec<u8> {
     let mut table = vec![];
     table.extend(
         match version {
-            Made::Go116 => 0xffff_fffa_u32,
-            Made::Go118 => 0xffff_fff0,
-            Made::Go120 => 0xffff_fff1,
+            GoVersion::Go116 => 0xffff_fffa_u32,
+            GoVersion::Go118 => 0xffff_fff0,
+            GoVersion::Go120 => 0xffff_fff1,
         }
         .to_le_bytes(),
     );
     table.extend([0, 0, 1, 8]);
     let mut fields = vec![functions.len() as u64, 2];
-    if version != Made::Go116 {
+    if version != GoVersion::Go116 {
         fields.push(0);
     }
     let parts = [names.0, units, files.0, values.0, rows];
@@ -146,8 +146,8 @@ pub fn program(version: Made) -> Vec<u8> {
 }
 
 /// Where functions begin, and the record of each.
-fn rows(version: Made, functions: &[GoFunctionSpec]) -> Vec<u8> {
-    let wide = version == Made::Go116;
+fn rows(version: GoVersion, functions: &[GoFunctionSpec]) -> Vec<u8> {
+    let wide = version == GoVersion::Go116;
     let number = |value: u64| value.to_le_bytes()[..if wide { 8 } else { 4 }].to_vec();
     let start = |index: usize| index as u64 * LENGTH + if wide { MAIN } else { 0 };
     let (mut rows, mut rest) = (Vec::new(), Vec::new());
@@ -160,7 +160,7 @@ fn rows(version: Made, functions: &[GoFunctionSpec]) -> Vec<u8> {
         for field in [function.name, 0, 0, function.depths, function.files, function.lines, 3, 0] {
             rest.extend(field.to_le_bytes());
         }
-        if version == Made::Go120 {
+        if version == GoVersion::Go120 {
             rest.extend(7_u32.to_le_bytes());
         }
         rest.extend([0, 0, 0, if function.tree { 4 } else { 0 }]);
@@ -179,10 +179,10 @@ fn rows(version: Made, functions: &[GoFunctionSpec]) -> Vec<u8> {
 }
 
 /// `mix`, called by `work`, and `rotate`, called by `mix`.
-fn tree(version: Made, mix: u32, rotate: u32) -> Vec<u8> {
+fn tree(version: GoVersion, mix: u32, rotate: u32) -> Vec<u8> {
     let calls = [(mix, 0x10_u32), (rotate, 0x38)];
     let records = calls.map(|(name, called_at)| match version {
-        Made::Go120 => [0, name, called_at, 20].map(u32::to_le_bytes).concat(),
+        GoVersion::Go120 => [0, name, called_at, 20].map(u32::to_le_bytes).concat(),
         _ => [0xffff, 0, 0, name, called_at].map(u32::to_le_bytes).concat(),
     });
     records.concat()

@@ -8,7 +8,7 @@ use crate::sample::{MonoNs, ProcessId};
 
 /// How long unused names are kept, ns, or up to twice as long. Programs that are copied before they run (runc from 1.0
 /// on) are new files each time.
-const KEPT: u64 = 300_000_000_000;
+const KEPT_NS: u64 = 300_000_000_000;
 
 impl Symbolizer {
     /// Closes the name sources of a JVM that has ended and whose stacks have all been symbolized.
@@ -18,7 +18,7 @@ impl Symbolizer {
         self.jvms_without_agent.remove(&process);
     }
 
-    /// Forgets everything about such a JVM.
+    /// Forgets everything about a JVM that has ended, also its leaves for the report.
     pub fn forget(&mut self, process: ProcessId) {
         self.close_jvm(process);
         self.java_leaves.remove(&process);
@@ -31,7 +31,7 @@ impl Symbolizer {
         self.known.forget_ended(is_known);
         self.jit.forget_ended(&mut self.child, is_known);
         self.files.forget_unmapped(&mut self.child);
-        if self.native.age(MonoNs::now(), KEPT) {
+        if self.native.age(MonoNs::now(), KEPT_NS) {
             self.forget_names();
         }
     }

@@ -12,9 +12,9 @@ const MAX_LOOKS: usize = 16 << 10;
 const MAX_BYTES: usize = 4 << 20;
 /// A method is forgotten when no question came for so long, ns, at the latest after twice that time. Where classes come
 /// and go the question may never come again.
-const KEPT: u64 = 300_000_000_000;
+const KEPT_NS: u64 = 300_000_000_000;
 /// Names are read again after so long, ns, even without a class unload: no counter shows that a method was redefined.
-const RENEWED: u64 = 60_000_000_000;
+const REREAD_AFTER_NS: u64 = 60_000_000_000;
 
 /// The result of the last look at a `Method*`.
 #[derive(Clone, Debug)]
@@ -57,18 +57,26 @@ pub(super) struct MethodLooks {
     thinned: MonoNs,
 }
 
+/// A method as the last look found it.
+pub(super) struct KnownMethod<'l> {
+    /// Since when the method is known to be there.
+    pub(super) since: Option<MonoNs>,
+    pub(super) method: Option<&'l MethodInfo>,
+}
+
 impl MethodLooks {
     /// The result of the last look at `method`, if it still holds: the number of unloaded classes is still `unloaded`,
     /// and the names were read recently.
     pub(super) fn known(&self, method: u64, unloaded: u64, now: MonoNs) -> Option<MethodInfo> {
         let look = self.looks.get(&method)?;
-        let holds = look.unloaded == unloaded && now.0 < look.read.0.saturating_add(RENEWED);
+        let holds = look.unloaded == unloaded && now.0 < look.read.0.saturating_add(REREAD_AFTER_NS);
         look.found.clone().filter(|_| holds)
     }
 
-    /// Since when the method is known to be there, and what it is.
-    pub(super) fn last(&self, method: u64) -> Option<(Option<MonoNs>, Option<&MethodInfo>)> {
-        self.looks.get(&method).map(|look| (look.since, look.found.as_ref()))
+    /// The state of a method at its last look.
+    pub(super) fn last(&self, method: u64) -> Option<KnownMethod<'_>> {
+        let look = self.looks.get(&method)?;
+        Some(KnownMethod { since: look.since, method: look.found.as_ref() })
     }
 
     /// Compares the method with the last look; returns since when it is known to be as it is now.
@@ -124,7 +132,7 @@ impl MethodLooks {
 
     /// Forgets methods without recent questions.
     pub(super) fn evict_unused(&mut self, now: MonoNs) {
-        if now.0.saturating_sub(self.thinned.0) < KEPT {
+        if now.0.saturating_sub(self.thinned.0) < KEPT_NS {
             return;
         }
         let last = std::mem::replace(&mut self.thinned, now);
@@ -162,14 +170,14 @@ mod tests {
         ask(&mut looks, used);
         ask(&mut looks, past);
         let both = looks.bytes;
-        let soon = MonoNs(looks.thinned.0 + KEPT - 1);
+        let soon = MonoNs(looks.thinned.0 + KEPT_NS - 1);
         looks.evict_unused(soon);
         assert_eq!(looks.looks.len(), 2);
         looks.evict_unused(MonoNs(soon.0 + 1));
         assert_eq!(looks.looks.len(), 2, "both were asked about since the last time");
         looks.thinned = MonoNs::now();
         ask(&mut looks, used);
-        looks.evict_unused(MonoNs(looks.thinned.0 + KEPT));
+        looks.evict_unused(MonoNs(looks.thinned.0 + KEPT_NS));
         assert!(looks.looks.contains_key(&used) && looks.looks.len() == 1);
         assert!(looks.bytes > 0 && looks.bytes < both);
     }

@@ -20,14 +20,14 @@ use super::cgroup::CgroupMembership;
 use super::{ProcessRoot, procfs};
 
 /// Timeout of a system call that another process can hold up.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Calls that may hang at once.
 pub(super) const MAX_STUCK: usize = 64;
 /// Hanging calls, or other hanging things, that one tenant may have.
 const MAX_OF_ONE: usize = 8;
-/// The number of parts in which a limit is waited for, and how many limits a wait takes at most.
-const PARTS: u32 = 10;
-const LONGEST: u32 = 4;
+/// The number of steps in which a timeout is waited for, and how many timeouts a wait takes at most.
+const STEPS: u32 = 10;
+const MAX_TIMEOUTS: u32 = 4;
 /// Stack of a helper thread, bytes: it parses lines and opens files.
 const STACK: usize = 256 << 10;
 /// Levels of a cgroup's path that identify a tenant: those of pods and of systemd's units. A tenant that was given a
@@ -37,21 +37,21 @@ const LEVELS: usize = 3;
 type BlockingCall = Box<dyn FnOnce() + Send>;
 
 /// Calls `answered` until it returns a value; the argument is the time to wait in that call. Returns `None` when the
-/// time for which `counts` returned true reaches `limit`, or after four times `limit` in all. `counts` is called once
-/// for each part of the time.
+/// time for which `counts` returned true reaches `timeout`, or after four times `timeout` in all. `counts` is called
+/// once for each step.
 pub(crate) fn wait<T>(
-    limit: Duration,
+    timeout: Duration,
     mut counts: impl FnMut(Duration) -> bool,
     mut answered: impl FnMut(Duration) -> Option<T>,
 ) -> Option<T> {
-    let part = limit / PARTS;
+    let step = timeout / STEPS;
     let mut counted = 0;
-    for _ in 0..PARTS * LONGEST {
-        if let Some(answer) = answered(part) {
+    for _ in 0..STEPS * MAX_TIMEOUTS {
+        if let Some(answer) = answered(step) {
             return Some(answer);
         }
-        counted += u32::from(counts(part));
-        if counted >= PARTS {
+        counted += u32::from(counts(step));
+        if counted >= STEPS {
             break;
         }
     }
@@ -96,7 +96,7 @@ impl Tenant {
 /// Calls that were given up, with their tenants.
 #[derive(Debug)]
 pub(crate) struct HungCalls<C> {
-    most: usize,
+    max_calls: usize,
     calls: Vec<(Tenant, C)>,
 }
 
@@ -104,22 +104,22 @@ pub(crate) struct HungCalls<C> {
 /// looked up then.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
-    pub(super) limit: Duration,
+    pub(super) timeout: Duration,
     tenant: Option<Tenant>,
 }
 
 impl<C> HungCalls<C> {
-    /// No calls hang yet; `most` may hang at once.
-    pub(crate) fn at_most(most: usize) -> HungCalls<C> {
-        HungCalls { most, calls: Vec::new() }
+    /// No calls hang yet; `max_calls` may hang at once.
+    pub(crate) fn at_most(max_calls: usize) -> HungCalls<C> {
+        HungCalls { max_calls, calls: Vec::new() }
     }
 
-    /// Admits one more call. The call's timeout is a part of `limit`: the more calls of the tenant hang, the smaller the
-    /// part, so that all calls of a tenant together cost a few limits. `None` if too many calls hang, or if a hanging
-    /// call of this tenant matches `same`. `hangs` checks whether a call still hangs.
+    /// Admits one more call. The call's own timeout is a part of `timeout`: the more calls of the tenant hang, the
+    /// smaller the part, so that all calls of a tenant together cost a few timeouts. `None` if too many calls hang, or
+    /// if a hanging call of this tenant matches `same`. `hangs` checks whether a call still hangs.
     pub(crate) fn admit(
         &mut self,
-        limit: Duration,
+        timeout: Duration,
         tenant: impl FnOnce() -> Tenant,
         mut hangs: impl FnMut(&mut C) -> bool,
         same: impl Fn(&C) -> bool,
@@ -129,20 +129,20 @@ impl<C> HungCalls<C> {
         let tenant = (!self.calls.is_empty()).then(tenant);
         let of_it = || self.calls.iter().filter(|(of, _)| tenant.as_ref() == Some(of));
         let before = of_it().count();
-        if before >= MAX_OF_ONE || self.calls.len() >= self.most || of_it().any(|(_, call)| same(call)) {
+        if before >= MAX_OF_ONE || self.calls.len() >= self.max_calls || of_it().any(|(_, call)| same(call)) {
             return None;
         }
-        let limit = limit / u32::try_from(1 + before).unwrap_or(u32::MAX);
-        Some(CallPermit { limit, tenant })
+        let timeout = timeout / u32::try_from(1 + before).unwrap_or(u32::MAX);
+        Some(CallPermit { timeout, tenant })
     }
 
-    /// Notes that the call with this turn hangs.
-    pub(super) fn add(&mut self, turn: CallPermit, tenant: impl FnOnce() -> Tenant, call: C) {
-        self.put(turn.tenant.unwrap_or_else(tenant), call);
+    /// Records that the call with this permit hangs.
+    pub(super) fn add_permitted(&mut self, permit: CallPermit, tenant: impl FnOnce() -> Tenant, call: C) {
+        self.add(permit.tenant.unwrap_or_else(tenant), call);
     }
 
-    /// Notes that a call hangs.
-    pub(crate) fn put(&mut self, tenant: Tenant, call: C) {
+    /// Records that a call hangs.
+    pub(crate) fn add(&mut self, tenant: Tenant, call: C) {
         self.calls.push((tenant, call));
     }
 
@@ -154,7 +154,7 @@ impl<C> HungCalls<C> {
 /// Runs calls that may hang.
 #[derive(Debug)]
 pub struct TimedCalls {
-    limit: Duration,
+    timeout: Duration,
     worker: Option<CallThread>,
     hanging: HungCalls<HangingCall>,
 }
@@ -197,10 +197,10 @@ impl CallThread {
 pub struct CallTimedOut;
 
 impl TimedCalls {
-    /// Calls that may take as long as `limit`.
+    /// Calls that may take as long as `timeout`.
     #[must_use]
-    pub fn new(limit: Duration) -> TimedCalls {
-        TimedCalls { limit, worker: None, hanging: HungCalls::at_most(MAX_STUCK) }
+    pub fn new(timeout: Duration) -> TimedCalls {
+        TimedCalls { timeout, worker: None, hanging: HungCalls::at_most(MAX_STUCK) }
     }
 
     /// Runs `job`, which the process `tgid` may hold up, on the helper thread and waits for it.
@@ -222,7 +222,8 @@ impl TimedCalls {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallTimedOut> {
         let same = |held: &HangingCall| held.tgid == tgid;
-        let turn = self.hanging.admit(self.limit, &tenant, |held| held.hangs(), same).ok_or(CallTimedOut)?;
+        let permit =
+            self.hanging.admit(self.timeout, &tenant, |held| held.hangs(), same).ok_or(CallTimedOut)?;
         let (answer, answered) = sync_channel(1);
         let job: BlockingCall = Box::new(move || drop(answer.send(job())));
         if self.worker.is_none() {
@@ -231,7 +232,7 @@ impl TimedCalls {
         let Some(worker) = &self.worker else { return Err(CallTimedOut) };
         let _ = worker.jobs.send(job);
         if let Some(result) =
-            wait(turn.limit, |_| sleeps(&worker.task()), |time| answered.recv_timeout(time).ok())
+            wait(permit.timeout, |_| sleeps(&worker.task()), |time| answered.recv_timeout(time).ok())
         {
             return Ok(result);
         }
@@ -239,7 +240,7 @@ impl TimedCalls {
         log::info!("processes: process {tgid} blocks a call in {}", String::from_utf8_lossy(&place));
         // The thread is left alone: it ends when its job has returned and its queue is closed.
         let back = Arc::new(AtomicBool::new(false));
-        self.hanging.add(turn, tenant, HangingCall { tgid, back: Arc::clone(&back) });
+        self.hanging.add_permitted(permit, tenant, HangingCall { tgid, back: Arc::clone(&back) });
         if let Some(worker) = self.worker.take() {
             let _ = worker.jobs.send(Box::new(move || back.store(true, Ordering::Relaxed)));
         }
@@ -281,44 +282,44 @@ mod tests {
     }
 
     /// Makes one call for each of these tenants. Each call hangs until its sender is dropped.
-    fn hang(patience: &mut TimedCalls, names: &[String]) -> Vec<Sender<()>> {
+    fn hang(timed_calls: &mut TimedCalls, names: &[String]) -> Vec<Sender<()>> {
         let mut tgid = 0;
         let call = |name: &String| {
             let (release, held) = channel::<()>();
             tgid += 1;
-            let out = patience.run_for(tgid, tenant(name), move || held.recv().is_ok());
+            let out = timed_calls.run_for(tgid, tenant(name), move || held.recv().is_ok());
             assert_eq!(out, Err(CallTimedOut));
             release
         };
         names.iter().map(call).collect()
     }
 
-    fn until_all_are_back(patience: &TimedCalls) {
-        while patience.stuck() > 0 {
+    fn until_all_are_back(timed_calls: &TimedCalls) {
+        while timed_calls.stuck() > 0 {
             thread::yield_now();
         }
     }
 
     #[test]
     fn a_stuck_call_is_given_up_and_the_next_one_runs() {
-        let mut patience = TimedCalls::new(Duration::from_millis(20));
-        let held = hang(&mut patience, &["a".to_owned()]);
-        assert_eq!(patience.stuck(), 1);
-        patience.limit = Duration::from_secs(60);
-        assert_eq!(patience.run(std::process::id(), || 7), Ok(7));
+        let mut timed_calls = TimedCalls::new(Duration::from_millis(20));
+        let held = hang(&mut timed_calls, &["a".to_owned()]);
+        assert_eq!(timed_calls.stuck(), 1);
+        timed_calls.timeout = Duration::from_secs(60);
+        assert_eq!(timed_calls.run(std::process::id(), || 7), Ok(7));
         drop(held);
-        until_all_are_back(&patience);
+        until_all_are_back(&timed_calls);
     }
 
     #[test]
     fn a_call_that_does_not_sleep_is_not_given_up_at_once() {
-        let mut patience = TimedCalls::new(Duration::from_millis(200));
+        let mut timed_calls = TimedCalls::new(Duration::from_millis(200));
         let work = || {
             let begun = std::time::Instant::now();
             while begun.elapsed() < Duration::from_millis(300) {}
             7
         };
-        assert_eq!(patience.run(std::process::id(), work), Ok(7));
+        assert_eq!(timed_calls.run(std::process::id(), work), Ok(7));
     }
 
     #[test]
@@ -338,41 +339,41 @@ mod tests {
 
     #[test]
     fn a_tenant_whose_calls_hang_costs_others_nothing() {
-        let mut patience = TimedCalls::new(Duration::from_millis(1));
-        let held = hang(&mut patience, &vec!["hostile".to_owned(); MAX_OF_ONE]);
-        patience.limit = Duration::from_secs(60);
-        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Err(CallTimedOut), "not even begun");
-        assert_eq!(patience.run_for(OTHER, tenant("victim"), || 7), Ok(7));
+        let mut timed_calls = TimedCalls::new(Duration::from_millis(1));
+        let held = hang(&mut timed_calls, &vec!["hostile".to_owned(); MAX_OF_ONE]);
+        timed_calls.timeout = Duration::from_secs(60);
+        assert_eq!(timed_calls.run_for(OTHER, tenant("hostile"), || 7), Err(CallTimedOut), "not even begun");
+        assert_eq!(timed_calls.run_for(OTHER, tenant("victim"), || 7), Ok(7));
         drop(held);
-        until_all_are_back(&patience);
-        assert_eq!(patience.run_for(OTHER, tenant("hostile"), || 7), Ok(7));
+        until_all_are_back(&timed_calls);
+        assert_eq!(timed_calls.run_for(OTHER, tenant("hostile"), || 7), Ok(7));
     }
 
     #[test]
     fn a_process_holds_up_one_call() {
-        let mut patience = TimedCalls::new(Duration::from_millis(1));
-        let held = hang(&mut patience, &["a".to_owned()]);
-        patience.limit = Duration::from_secs(60);
-        assert_eq!(patience.run_for(1, tenant("a"), || 7), Err(CallTimedOut), "not even begun");
+        let mut timed_calls = TimedCalls::new(Duration::from_millis(1));
+        let held = hang(&mut timed_calls, &["a".to_owned()]);
+        timed_calls.timeout = Duration::from_secs(60);
+        assert_eq!(timed_calls.run_for(1, tenant("a"), || 7), Err(CallTimedOut), "not even begun");
         drop(held);
-        until_all_are_back(&patience);
-        assert_eq!(patience.run_for(1, tenant("a"), || 7), Ok(7));
+        until_all_are_back(&timed_calls);
+        assert_eq!(timed_calls.run_for(1, tenant("a"), || 7), Ok(7));
     }
 
     #[test]
     fn threads_that_hang_are_limited() {
-        let mut patience = TimedCalls::new(Duration::from_millis(1));
+        let mut timed_calls = TimedCalls::new(Duration::from_millis(1));
         let names: Vec<String> = (0..MAX_STUCK).map(|nr| (nr % (MAX_STUCK / 4)).to_string()).collect();
-        let held = hang(&mut patience, &names);
-        patience.limit = Duration::from_secs(60);
+        let held = hang(&mut timed_calls, &names);
+        timed_calls.timeout = Duration::from_secs(60);
         assert_eq!(
-            patience.run_for(OTHER, tenant("another"), || 7),
+            timed_calls.run_for(OTHER, tenant("another"), || 7),
             Err(CallTimedOut),
             "as many hang as may"
         );
         drop(held);
-        until_all_are_back(&patience);
-        assert_eq!(patience.run_for(OTHER, tenant("another"), || 7), Ok(7));
+        until_all_are_back(&timed_calls);
+        assert_eq!(timed_calls.run_for(OTHER, tenant("another"), || 7), Ok(7));
     }
 
     #[test]

@@ -13,20 +13,20 @@ use crate::sample::{MonoNs, ProcessId};
 /// After this time, ns, an address is looked up again. Lookups in a file keep the file open, and lookups in a JVM's
 /// memory keep the code under observation (`jvm/vm/code.rs`). Only a log reports all changes. Entries that were not
 /// used for this time are evicted.
-const RENEWED: u64 = 60_000_000_000;
+const RELOOKUP_AFTER_NS: u64 = 60_000_000_000;
 /// Processes that are remembered. Beyond this number, all addresses are looked up again.
 const MAX_SPACES: usize = 16 << 10;
 
 /// An address of a process; a leaf and a return address are looked up differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SampledAddress {
+pub(crate) struct LookupAddress {
     pub(crate) pc: u64,
     pub(crate) leaf: bool,
 }
 
-impl SampledAddress {
+impl LookupAddress {
     /// The address to look up: inside the instruction that was running or calling.
-    pub(crate) fn probe(self) -> u64 {
+    pub(crate) fn lookup_pc(self) -> u64 {
         if self.leaf { self.pc } else { self.pc.saturating_sub(1) }
     }
 }
@@ -34,7 +34,8 @@ impl SampledAddress {
 /// The frames of one Java address.
 #[derive(Clone, Debug)]
 pub(crate) struct JavaFrames {
-    pub(crate) frames: FrameChain,
+    pub(crate) chain: FrameChain,
+    /// The method was compiled before the attach: a leaf may have the line of a neighbouring instruction.
     pub(crate) before_attach: bool,
     /// Valid until the code there changes.
     pub(crate) lasting: bool,
@@ -71,11 +72,11 @@ impl ValidTimes {
     /// No times: each time is looked up again.
     pub(crate) const NONE: ValidTimes = ValidTimes { from: u64::MAX, until: 0 };
 
-    pub(crate) fn both(self, other: ValidTimes) -> ValidTimes {
+    pub(crate) fn intersect(self, other: ValidTimes) -> ValidTimes {
         ValidTimes { from: self.from.max(other.from), until: self.until.min(other.until) }
     }
 
-    pub(crate) fn contain(self, at: MonoNs) -> bool {
+    pub(crate) fn contains(self, at: MonoNs) -> bool {
         self.from <= at.0 && at.0 <= self.until
     }
 }
@@ -110,8 +111,8 @@ struct CachedAddress {
     answer: KnownAddress,
     /// Time of the lookup; for Java, the first time at which the code is known to be there.
     from: MonoNs,
-    /// The reading of the JVM's code at which the answer was last known to be valid.
-    reading: u64,
+    /// The number of the reading of the JVM's code ([`CodeChanges::now`]) at which the answer was last valid.
+    code_version: u64,
 }
 
 #[derive(Debug)]
@@ -133,7 +134,7 @@ impl AddressCache {
             return None;
         }
         // Entries of spaces with other mappings are no longer looked up, and are evicted.
-        self.entries.age(at, RENEWED);
+        self.entries.age(at, RELOOKUP_AFTER_NS);
         if let Some(space) = self.spaces.get(&id).filter(|space| space.mapped == mapped) {
             return Some(space.number);
         }
@@ -151,7 +152,7 @@ impl AddressCache {
     pub(crate) fn get(
         &mut self,
         space: SpaceNumber,
-        seen: SampledAddress,
+        seen: LookupAddress,
         at: MonoNs,
         changes: Option<&CodeChanges>,
     ) -> Option<TimedResult<KnownAddress>> {
@@ -160,17 +161,17 @@ impl AddressCache {
             KnownAddress::Code(_) => true,
             KnownAddress::Java(java) => !java.logged,
         };
-        if is_renewed && at.0.saturating_sub(entry.from.0) >= RENEWED {
+        if is_renewed && at.0.saturating_sub(entry.from.0) >= RELOOKUP_AFTER_NS {
             return None;
         }
         let times = match entry.answer {
             KnownAddress::Code(_) => ValidTimes::ALL,
             KnownAddress::Java(_) => {
                 let changes = changes?;
-                if at < entry.from || changes.changed_after(seen.pc, entry.reading) {
+                if at < entry.from || changes.changed_after(seen.pc, entry.code_version) {
                     return None;
                 }
-                entry.reading = changes.now();
+                entry.code_version = changes.now();
                 ValidTimes { from: entry.from.0, ..ValidTimes::ALL }
             }
         };
@@ -182,13 +183,13 @@ impl AddressCache {
     pub(crate) fn insert(
         &mut self,
         space: SpaceNumber,
-        seen: SampledAddress,
+        seen: LookupAddress,
         from: MonoNs,
         answer: KnownAddress,
         changes: Option<&CodeChanges>,
     ) {
-        let reading = changes.map_or(0, CodeChanges::now);
-        self.entries.insert((space, key(seen)), CachedAddress { answer, from, reading });
+        let code_version = changes.map_or(0, CodeChanges::now);
+        self.entries.insert((space, key(seen)), CachedAddress { answer, from, code_version });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -207,7 +208,7 @@ impl AddressCache {
 }
 
 /// Addresses of user space have at most 57 bits.
-fn key(SampledAddress { pc, leaf }: SampledAddress) -> u64 {
+fn key(LookupAddress { pc, leaf }: LookupAddress) -> u64 {
     pc << 1 | u64::from(leaf)
 }
 
@@ -221,8 +222,8 @@ mod tests {
 
     const ID: ProcessId = ProcessId { tgid: 1, start: 2, exec: 3 };
 
-    fn seen(pc: u64) -> SampledAddress {
-        SampledAddress { pc, leaf: false }
+    fn seen(pc: u64) -> LookupAddress {
+        LookupAddress { pc, leaf: false }
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
         let (mut known, mut changes) = (AddressCache::new(100), CodeChanges::default());
         let space = known.space(ID, MonoNs(50), MonoNs(1)).unwrap();
         let frames = JavaFrames {
-            frames: unknown(UnknownReason::NotLogged, None, 0),
+            chain: unknown(UnknownReason::NotLogged, None, 0),
             before_attach: false,
             lasting: true,
             logged: true,
@@ -245,7 +246,7 @@ mod tests {
         };
         assert!(holds(&mut known, &changes, seen(0x10_0000), 50));
         assert!(!holds(&mut known, &changes, seen(0x10_0000), 49), "older than the answer");
-        assert!(!holds(&mut known, &changes, SampledAddress { pc: 0x10_0000, leaf: true }, 50));
+        assert!(!holds(&mut known, &changes, LookupAddress { pc: 0x10_0000, leaf: true }, 50));
         // The call that returns to 0x20_0000 is the last instruction of this code.
         changes.note(&Changed::Ranges(vec![0x1f_ff00..0x20_0000]));
         assert!(holds(&mut known, &changes, seen(0x10_0000), 60));
@@ -276,8 +277,7 @@ mod tests {
         let changes = CodeChanges::default();
         let space = known.space(ID, MonoNs(50), MonoNs(40)).unwrap();
         let frames = unknown(UnknownReason::NoSymbol, None, 0);
-        let java =
-            |logged| JavaFrames { frames: frames.clone(), before_attach: false, lasting: true, logged };
+        let java = |logged| JavaFrames { chain: frames.clone(), before_attach: false, lasting: true, logged };
         let answers = [
             (0x1000, KnownAddress::Code(frames.clone())),
             (0x2000, KnownAddress::Java(java(false))),
@@ -288,8 +288,8 @@ mod tests {
         }
         let mut holds =
             |at| [0x1000, 0x2000, 0x3000].map(|pc| known.get(space, seen(pc), at, Some(&changes)).is_some());
-        assert_eq!(holds(MonoNs(49 + RENEWED)), [true, true, true]);
-        assert_eq!(holds(MonoNs(50 + RENEWED)), [false, false, true]);
+        assert_eq!(holds(MonoNs(49 + RELOOKUP_AFTER_NS)), [true, true, true]);
+        assert_eq!(holds(MonoNs(50 + RELOOKUP_AFTER_NS)), [false, false, true]);
     }
 
     #[test]
