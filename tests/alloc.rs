@@ -215,6 +215,22 @@ fn jdk_25_without_symbols() {
     on_host(25, |jdk| are_estimated(&jdk.stripped("sampled"), &[G1, COMPACT, GENERATIONAL_Z]));
 }
 
+#[test]
+fn the_jvm_chooses_the_objects_if_the_user_wants_that() {
+    on_host(17, |jdk| {
+        let mut target = start(jdk, G1);
+        let mut truth = Truth::default();
+        let pid = target.pid().to_string();
+        let line = ["-p", &pid, "-e", "alloc", "--alloc-interval", "16KiB", "--alloc-by", "object"];
+        let profile = while_sampling(&[], &line, || truth = allocate(&mut target));
+        is_estimate(&profile, truth, jdk.version, "chosen");
+        let way = format!(
+            "allocations in JVM {pid} are sampled by SampledObjectAlloc and the agent, so their bytes are estimates"
+        );
+        assert_eq!(profile.report["warnings"].as_array().unwrap(), &[Value::from(way)]);
+    });
+}
+
 /// Many samples: chance matters less.
 const SHORT_INTERVAL: u64 = 16 << 10;
 

@@ -48,6 +48,12 @@ fn a_file_system_that_does_not_let_go_of_a_file_costs_its_own_names_only() {
     only_its_own_names_are_lost("close");
 }
 
+/// An overlay hides the file system below from `fstatfs`, and a user namespace can mount both.
+#[test]
+fn an_overlay_above_such_a_file_system_costs_its_own_names_only() {
+    only_its_own_names_are_lost("overlay");
+}
+
 fn only_its_own_names_are_lost(way: &str) {
     if !is_root() || !has_fuse() {
         return;

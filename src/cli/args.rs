@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use super::choice::{JavaChoice, LogLevel};
+use super::choice::{AllocChoice, JavaChoice, LogLevel};
 use super::daemon::options::Daemon;
 use super::diff::options::DiffArgs;
 use super::event_list::ListForm;
@@ -199,6 +199,13 @@ pub(super) struct SampledArgs {
     /// For the events alloc and native-alloc: take one sample for each SIZE of allocated bytes [default: 512KiB].
     #[arg(long, value_name = "SIZE", value_parser = number::alloc_interval, help_heading = "Sampling")]
     pub(super) alloc_interval: Option<u64>,
+    /// For the event alloc: 'buffer' samples the objects for which threads take new buffers, 'object' lets the JVM choose
+    /// objects at random distances [default: buffer].
+    ///
+    /// 'buffer' has the exact sum of bytes. The shares of classes can be wrong if a program allocates objects in a fixed
+    /// order. 'object' has the right shares, and its sum is an estimate; it needs the agent, and JDK 11 or later.
+    #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Sampling")]
+    pub(super) alloc_by: Option<AllocChoice>,
 
     #[arg(
         short,

@@ -35,6 +35,23 @@ pub(super) enum JavaChoice {
     Off,
 }
 
+/// Which Java objects have samples of `alloc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AllocChoice {
+    Buffer,
+    Object,
+}
+
+impl From<AllocChoice> for session::JavaAllocations {
+    fn from(by: AllocChoice) -> session::JavaAllocations {
+        match by {
+            AllocChoice::Buffer => session::JavaAllocations::Buffers,
+            AllocChoice::Object => session::JavaAllocations::Objects,
+        }
+    }
+}
+
 impl From<JavaChoice> for session::JavaNaming {
     fn from(java: JavaChoice) -> session::JavaNaming {
         match java {

@@ -152,6 +152,7 @@ pub(super) fn settings(
         idle: sampled.idle,
         idle_frames: sampled.idle_frame.clone(),
         wakers: sampled.wakers,
+        java_allocations: sampled.alloc_by.map(Into::into).unwrap_or_default(),
         trace_context: false,
         include_self: sampled.include_self,
         per_thread: false,
@@ -215,6 +216,9 @@ fn log_level(record: &Record) -> LevelFilter {
 fn events(sampled: &SampledArgs) -> Result<Vec<Event>, Failure> {
     let events = distinct(&sampled.event).map_err(|why| Failure::usage(format!("--event: {why}")))?;
     let allocates = events.iter().find(|event| event.allocates()).map(|event| event.name());
+    if sampled.alloc_by.is_some() && !events.contains(&Event::Alloc) {
+        return Err(Failure::usage("--alloc-by applies to the event alloc; add it to --event"));
+    }
     if sampled.alloc_interval.is_some() && allocates.is_none() {
         return Err(Failure::usage(
             "--alloc-interval applies to the events alloc and native-alloc; add one of them to --event",

@@ -252,6 +252,7 @@ mod tests {
             ("-e wall --reason monitr -o -".to_owned(), Exit::Usage, "did you mean monitor?"),
             ("--reason monitor -o -".to_owned(), Exit::Usage, "--reason applies to waiting time"),
             ("--wakers -o -".to_owned(), Exit::Usage, "--wakers applies to waiting time"),
+            ("--alloc-by object -o -".to_owned(), Exit::Usage, "--alloc-by applies to the event alloc"),
             (
                 "--state sleeping -o -".to_owned(),
                 Exit::Usage,

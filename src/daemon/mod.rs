@@ -34,7 +34,7 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::sample::unit::Unit;
 use crate::sample::{Event, EventPeriod};
 use crate::serve::{AccessCheck, Address, Listener, serve};
-use crate::session::{self, Control, Node, PermanentRefusals, Settings, Target};
+use crate::session::{self, Control, JavaAllocations, Node, PermanentRefusals, Settings, Target};
 use http::{DaemonSite, Endpoints, Server};
 use keeper::WindowQueue;
 use kubelet::Kubelet;
@@ -364,6 +364,7 @@ fn settings(config: &DaemonConfig) -> Settings {
         idle: false,
         idle_frames: config.idle_frames.clone(),
         wakers: config.wakers,
+        java_allocations: JavaAllocations::default(),
         trace_context: config.trace_context,
         include_self: false,
         per_thread: false,

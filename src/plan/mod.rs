@@ -9,4 +9,4 @@ mod settings;
 pub use control::Control;
 pub use opted_in::OptedInPods;
 pub use refused::PermanentRefusals;
-pub use settings::{AgentRule, JavaNaming, Settings, Target};
+pub use settings::{AgentRule, JavaAllocations, JavaNaming, Settings, Target};

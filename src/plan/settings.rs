@@ -26,6 +26,16 @@ pub enum Target {
     Launch(Vec<OsString>),
 }
 
+/// Which allocations of Java objects have samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JavaAllocations {
+    /// The object for which a thread takes a new buffer (TLAB) stands for the buffer.
+    #[default]
+    Buffers,
+    /// Objects at random distances, which the JVM chooses. They need the agent, and JDK 11 or later.
+    Objects,
+}
+
 /// Where the names of Java code come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JavaNaming {
@@ -96,6 +106,8 @@ pub struct Settings {
     pub idle_frames: Vec<String>,
     /// Whether waits have the stack that ended them.
     pub wakers: bool,
+    /// Which allocations of Java objects have samples.
+    pub java_allocations: JavaAllocations,
     /// Whether samples have the trace and the span that their threads worked for.
     pub trace_context: bool,
     /// Whether the profiler itself is shown.
@@ -151,6 +163,7 @@ impl Settings {
             idle: false,
             idle_frames: Vec::new(),
             wakers: false,
+            java_allocations: JavaAllocations::default(),
             trace_context: false,
             include_self: false,
             per_thread: false,

@@ -6,7 +6,7 @@
 mod hotspot;
 
 use crate::capture::AllocationProbes;
-use crate::plan::{Control, Settings};
+use crate::plan::{Control, JavaAllocations, Settings};
 use crate::world::Stage;
 
 /// Makes the stage of a runtime.
@@ -21,6 +21,6 @@ pub(crate) fn stages(settings: &Settings, control: &Control) -> impl Iterator<It
 }
 
 /// The stage that samples allocations. It works for all runtimes: HotSpot is the only one so far.
-pub(crate) fn allocations(probes: AllocationProbes) -> Box<dyn Stage> {
-    hotspot::allocations(probes)
+pub(crate) fn allocations(probes: AllocationProbes, sampled: JavaAllocations) -> Box<dyn Stage> {
+    hotspot::allocations(probes, sampled)
 }

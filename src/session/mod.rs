@@ -41,7 +41,9 @@ use crate::targets::groups::Groups;
 use crate::waits::IdleRules;
 use crate::world::World;
 
-pub use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
+pub use crate::plan::{
+    AgentRule, Control, JavaAllocations, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target,
+};
 pub use crate::process::container::Node;
 pub use outcome::{Outcome, ResourceUse};
 pub use part_assembler::target as target_text;

@@ -87,7 +87,7 @@ impl<'a> Stages<'a> {
         };
         let of_event = |probes: AllocationProbes| match probes.event() {
             Event::NativeAlloc => allocators::stage(probes, launched),
-            _ => runtime::allocations(probes),
+            _ => runtime::allocations(probes, settings.java_allocations),
         };
         let allocations = allocations.into_iter().map(of_event).collect();
         let mut stages = in_order(settings, control, allocations, traces, unwinding);

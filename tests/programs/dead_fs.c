@@ -8,6 +8,7 @@
  *                              SIGUSR1 on
  *   dead_fs root DIR FILE      the same, and the file system is its root
  *   dead_fs close DIR PROGRAM  as with `file`, but from SIGUSR1 on it answers everything except a close
+ *   dead_fs overlay DIR PROGRAM  as with `close`, but the program runs from an overlay (overlayfs) above the file system
  * Says "pid N" (of the process that runs) before the process itself, or the server for it, says "ready".
  */
 #define _GNU_SOURCE
@@ -109,6 +110,11 @@ static void serve(const struct fuse_in_header *in, const void *body)
 				    (off_t)wish->offset);
 
 		return got < 0 ? answer(in, -errno, NULL, 0) : answer(in, 0, block, (size_t)got);
+	}
+	case FUSE_STATFS: {
+		struct fuse_statfs_out out = { .st = { .bsize = PAGE, .frsize = PAGE, .namelen = 255 } };
+
+		return answer(in, 0, &out, sizeof(out));
 	}
 	case FUSE_FLUSH:
 	case FUSE_RELEASE:
@@ -229,6 +235,21 @@ static void run_generated(const char *path)
 	((void (*)(void))code)();
 }
 
+/* Mounts an overlay above the file system in `dir`, and runs the program there. */
+static void run_above(const char *dir)
+{
+	char above[4096], below[4096], layers[2 * 4096 + 16], path[4096 + 8];
+
+	snprintf(above, sizeof(above), "%s-above", dir);
+	snprintf(below, sizeof(below), "%s-below", dir);
+	snprintf(layers, sizeof(layers), "lowerdir=%s:%s", dir, below);
+	snprintf(path, sizeof(path), "%s/file", above);
+	if ((mkdir(above, 0755) && errno != EEXIST) || (mkdir(below, 0755) && errno != EEXIST) ||
+	    mount("above", above, "overlay", 0, layers))
+		fail("overlay");
+	run_from(path);
+}
+
 int main(int argc, char **argv)
 {
 	char path[4096], options[128];
@@ -239,7 +260,7 @@ int main(int argc, char **argv)
 	int lock = !strcmp(argv[1], "lock");
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	only_closes = !strcmp(argv[1], "close");
+	only_closes = !strcmp(argv[1], "close") || !strcmp(argv[1], "overlay");
 	served = open(lock ? "/proc/self/exe" : argv[3], O_RDONLY | O_CLOEXEC);
 	fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (served < 0 || fstat(served, &served_stat) || fuse < 0)
@@ -265,6 +286,8 @@ int main(int argc, char **argv)
 			run_generated("/file");
 		} else if (!strcmp(argv[1], "jit"))
 			run_generated(path);
+		else if (!strcmp(argv[1], "overlay"))
+			run_above(argv[2]);
 		else if (lock)
 			run_locked(path, argc > 3 ? argv[3] : NULL);
 		else

@@ -1,5 +1,5 @@
 //! Probes in the agents of JVMs that choose the samples of their allocations themselves: JVMs whose `libjvm.so` has no
-//! symbols. The stage of JVMs makes the agent sample when it attaches it; here is the probe for what the agent passes on.
+//! symbols, or all if the user wants that. The stage of JVMs makes the agent sample when it attaches it; here is the probe for what the agent passes on.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,17 @@ use crate::process::TimedCalls;
 use crate::symbolize::ProbedFile;
 use crate::world::{AgentSamplingRequests, AgentSamplingState, World};
 
+/// Why the agent of a JVM is to sample allocations.
+pub(super) enum AgentProbeCause {
+    /// Its `libjvm.so` has no symbols. The path of the file, fit to print.
+    Stripped(String),
+    /// The user wants so.
+    Chosen,
+}
+
 /// A JVM whose agent is to sample allocations.
 struct AgentProbe {
-    /// The path of its `libjvm.so`, fit to print.
-    library: String,
+    cause: AgentProbeCause,
     probe: AgentProbeState,
     is_reported: bool,
 }
@@ -24,6 +31,8 @@ enum AgentProbeState {
     /// The agent has not replied yet.
     Waiting,
     Attached(#[allow(dead_code, reason = "the probe lasts as long as this")] AllocationLink),
+    /// The JVM was sampled until it ended.
+    Ended,
     Refused(String),
 }
 
@@ -32,11 +41,11 @@ enum AgentProbeState {
 pub(super) struct AgentProbes(BTreeMap<u32, AgentProbe>);
 
 impl AgentProbes {
-    /// Asks for samples by the agent of a JVM with this library.
-    pub(super) fn want(&mut self, tgid: u32, library: &str, sampling: &AgentSamplingRequests) {
+    /// Asks for samples by the agent of a JVM.
+    pub(super) fn want(&mut self, tgid: u32, cause: AgentProbeCause, sampling: &AgentSamplingRequests) {
         sampling.want(tgid);
         self.0.entry(tgid).or_insert_with(|| AgentProbe {
-            library: library.to_owned(),
+            cause,
             probe: AgentProbeState::Waiting,
             is_reported: false,
         });
@@ -51,6 +60,11 @@ impl AgentProbes {
 
     /// Attaches the program to the agents that have begun to sample.
     pub(super) fn attach(&mut self, world: &World, probes: &AllocationProbes, timed_calls: &mut TimedCalls) {
+        for (_, jvm) in self.0.iter_mut().filter(|(tgid, _)| world.processes.has_ended(**tgid)) {
+            if matches!(jvm.probe, AgentProbeState::Attached(_)) {
+                jvm.probe = AgentProbeState::Ended;
+            }
+        }
         let mut attached =
             self.0.values().filter(|jvm| matches!(jvm.probe, AgentProbeState::Attached(_))).count();
         for (&tgid, jvm) in &mut self.0 {
@@ -106,21 +120,31 @@ impl AgentProbes {
 impl AgentProbe {
     /// How the JVM is sampled, or why it is not; the first `JVM` stands for its number.
     fn text(&self) -> String {
-        let AgentProbe { library, probe, .. } = self;
+        let AgentProbe { cause, probe, .. } = self;
         let why = match probe {
-            AgentProbeState::Attached(_) => {
+            AgentProbeState::Attached(_) | AgentProbeState::Ended => {
+                let cause = match cause {
+                    AgentProbeCause::Stripped(library) => {
+                        format!(": {library} has no symbols of the functions AllocTracer::send_allocation_*")
+                    }
+                    AgentProbeCause::Chosen => String::new(),
+                };
                 return format!(
-                    "allocations in JVM are sampled by SampledObjectAlloc and the agent, so their bytes are estimates: {library} \
-                     has no symbols of the functions AllocTracer::send_allocation_*"
+                    "allocations in JVM are sampled by SampledObjectAlloc and the agent, so their bytes are estimates{cause}"
                 );
             }
             AgentProbeState::Refused(why) => why,
             AgentProbeState::Waiting => "it did not reply",
         };
-        let stripped = NoAllocations::Stripped;
-        format!(
-            "allocations are not sampled in JVM: {library}: {stripped}; the agent does not sample instead: {why}"
-        )
+        match cause {
+            AgentProbeCause::Stripped(library) => format!(
+                "allocations are not sampled in JVM: {library}: {}; the agent does not sample instead: {why}",
+                NoAllocations::Stripped
+            ),
+            AgentProbeCause::Chosen => {
+                format!("allocations are not sampled in JVM: the agent does not sample: {why}")
+            }
+        }
     }
 }
 
@@ -165,7 +189,7 @@ mod tests {
     fn a_jvm_is_named_once_with_its_way_or_its_reason() {
         let sampling = AgentSamplingRequests::default();
         let mut probes = AgentProbes::default();
-        probes.want(7, "/opt/jdk/libjvm.so", &sampling);
+        probes.want(7, AgentProbeCause::Stripped("/opt/jdk/libjvm.so".to_owned()), &sampling);
         assert!(sampling.is_wanted(7));
         let text = |probes: &AgentProbes| probes.0[&7].text();
         assert!(text(&probes).ends_with("; the agent does not sample instead: it did not reply"));

@@ -5,23 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::agent_probes::AgentProbes;
+use super::agent_probes::{AgentProbeCause, AgentProbes};
 use super::alloc_tracer::{TracerSite, sites};
 use super::jvm_setup::is_libjvm;
 use super::no_allocations::{MAX_FILES, NoAllocations};
 use crate::capture::{AllocationLink, AllocationProbes};
 use crate::jvm;
-use crate::plan::Control;
+use crate::plan::allowance::TimeAllowance;
+use crate::plan::{Control, JavaAllocations};
 use crate::process::inode_traits::InodeTraits;
 use crate::process::{CodeSource, EventKind, FileUse, MappedFile, ProcessEvent, TimedCalls};
+use crate::sample::MonoNs;
 use crate::symbolize::NoProbeSite;
 use crate::text::clean;
 use crate::world::{PartEnd, PartReport, Stage, WindowEnd, WindowStacks, World};
 
 /// Timeout for reading the symbols of a file and attaching to it.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Reading files may take one part in this many of all time, and so much at once.
+const SHARE_DIVISOR: u32 = 10;
+const MAX_SAVED: Duration = Duration::from_secs(1);
 /// Longest path in a warning, characters.
 const MAX_PATH: usize = 300;
 
@@ -44,9 +49,14 @@ struct ProbedLibrary {
 /// The stage of allocations.
 struct AllocationStage {
     probes: AllocationProbes,
-    /// Probes in the agents of JVMs whose file has no symbols.
+    sampled: JavaAllocations,
+    /// Probes in the agents of JVMs that choose the objects.
     agents: AgentProbes,
     timed_calls: TimedCalls,
+    /// Time for reading files. A tenant can make files whose symbols take seconds to read.
+    allowance: TimeAllowance,
+    /// When the JVMs that ran before sampling were looked for. Earlier events are older than what is known of them.
+    discovered_at: MonoNs,
     /// Processes with HotSpot whose file is not probed yet.
     unprobed: BTreeSet<u32>,
     libraries: BTreeMap<InodeTraits, ProbedLibrary>,
@@ -56,11 +66,14 @@ struct AllocationStage {
     found: bool,
 }
 
-pub(in crate::runtime) fn stage(probes: AllocationProbes) -> Box<dyn Stage> {
+pub(in crate::runtime) fn stage(probes: AllocationProbes, sampled: JavaAllocations) -> Box<dyn Stage> {
     Box::new(AllocationStage {
         probes,
+        sampled,
         agents: AgentProbes::default(),
         timed_calls: TimedCalls::new(PROBE_TIMEOUT),
+        allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
+        discovered_at: MonoNs::default(),
         unprobed: BTreeSet::new(),
         libraries: BTreeMap::new(),
         unopened: BTreeMap::new(),
@@ -74,6 +87,7 @@ impl Stage for AllocationStage {
     }
 
     fn on_prepare(&mut self, world: &mut World, _: &Control) {
+        self.discovered_at = MonoNs::now();
         // If /proc cannot be read, the stage of JVMs reports it.
         let jvms = jvm::discover().unwrap_or_default();
         let wanted = jvms.iter().map(|jvm| jvm.process.tgid).filter(|tgid| world.walks(*tgid));
@@ -92,7 +106,7 @@ impl Stage for AllocationStage {
                 EventKind::Fork { .. } => event.is_leader(),
                 _ => false,
             };
-            if is_new_program {
+            if is_new_program && event.at >= self.discovered_at {
                 self.agents.forget(event.tgid, &world.agent_sampling);
             }
             if let EventKind::Mmap(mapped) = &event.kind
@@ -124,9 +138,15 @@ impl Stage for AllocationStage {
 }
 
 impl AllocationStage {
-    /// Attaches the programs to the files of the processes that wait for it.
+    /// Attaches the programs to the files of the processes that wait for it, as long as the allowance permits.
     fn probe_waiting(&mut self, world: &mut World) {
+        let begin = Instant::now();
+        let allowed = self.allowance.now(begin);
         for tgid in std::mem::take(&mut self.unprobed) {
+            if begin.elapsed() >= allowed {
+                self.unprobed.insert(tgid);
+                continue;
+            }
             if world.processes.has_ended(tgid) {
                 continue;
             }
@@ -136,11 +156,15 @@ impl AllocationStage {
                 None => drop(self.unprobed.insert(tgid)),
             }
         }
+        self.allowance.spend(begin.elapsed());
     }
 
     fn probe_library(&mut self, world: &World, tgid: u32, file: &MappedFile) {
         self.found = true;
         let path = clean(file.path.as_os_str().as_bytes(), MAX_PATH);
+        if self.sampled == JavaAllocations::Objects {
+            return self.agents.want(tgid, AgentProbeCause::Chosen, &world.agent_sampling);
+        }
         let opened = if file.is_copy() { Err(NoAllocations::Served) } else { Ok(()) };
         let opened = opened.and_then(|()| {
             let fd = file.fd().map_err(|why| NoAllocations::Unopened(why.to_string()))?;
@@ -171,6 +195,14 @@ impl AllocationStage {
                         }
                         Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
                     }
+                    if attached.as_ref().is_err_and(|why| *why == NoAllocations::TooMany) {
+                        // There may be room later.
+                        self.unprobed.insert(tgid);
+                        let library = || ProbedLibrary::new(path.clone(), file, attached);
+                        let library = self.unopened.entry(path.clone()).or_insert_with(library);
+                        library.tgids.insert(tgid);
+                        return;
+                    }
                     self.libraries.insert(traits, ProbedLibrary::new(path.clone(), file, attached));
                 }
                 let Some(library) = self.libraries.get_mut(&traits) else { return };
@@ -178,7 +210,7 @@ impl AllocationStage {
             }
         };
         if library.attached.as_ref().is_err_and(|why| *why == NoAllocations::Stripped) {
-            self.agents.want(tgid, &path, &world.agent_sampling);
+            self.agents.want(tgid, AgentProbeCause::Stripped(path), &world.agent_sampling);
         } else {
             library.tgids.insert(tgid);
         }

@@ -59,6 +59,8 @@ pub(super) struct HotSpotJvms {
     results: BTreeMap<String, u64>,
     /// Why the search for JVMs that ran before sampling failed.
     discovery_error: Option<String>,
+    /// When the JVMs that ran before sampling were looked for. Earlier events are older than what is known of them.
+    discovered_at: MonoNs,
     /// Java's names of threads; `None` if threads are not separated.
     pub(super) threads: Option<JavaThreadNames>,
     /// Keep the numbers in names of threads.
@@ -92,6 +94,7 @@ impl HotSpotJvms {
             refused: settings.refused.clone(),
             results: BTreeMap::new(),
             discovery_error: None,
+            discovered_at: MonoNs::default(),
             threads: settings.per_thread.then(|| JavaThreadNames::new(settings.raw_threads)),
             raw_threads: settings.raw_threads,
             agent_sampling: AgentSamplingConfig::of(settings),
@@ -127,6 +130,7 @@ impl HotSpotJvms {
             Target::Tids(tids) => Some(processes::processes_of(tids)),
             Target::Launch(_) => Some(Vec::new()),
         };
+        self.discovered_at = MonoNs::now();
         let mut found = jvm::discover().unwrap_or_else(|error| {
             let why = format!(
                 "jbpf-prof could not search for running JVMs, so their Java code has no names: {error:#}"
@@ -181,10 +185,15 @@ impl HotSpotJvms {
                 EventKind::Mmap(mapped) if is_libjvm(&mapped.path) => {
                     self.pending.insert(tgid, Discovery::Started { mapped_at: event.at });
                 }
-                EventKind::Comm { exec: true, .. } => self.replace(window, tgid),
+                // Another program has the pid now, unless the JVM was found after that.
+                EventKind::Comm { exec: true, .. } if event.at >= self.discovered_at => {
+                    self.replace(window, tgid);
+                }
                 // The process that had this pid before has exited.
                 EventKind::Fork { parent } if event.is_leader() => {
-                    self.replace(window, tgid);
+                    if event.at >= self.discovered_at {
+                        self.replace(window, tgid);
+                    }
                     // The child has a copy of its parent's JVM, and gets an entry if it runs before it executes another
                     // program.
                     if self.entries.running.contains_key(parent) {
