@@ -221,7 +221,7 @@ fn the_jvm_chooses_the_objects_if_the_user_wants_that() {
         let mut target = start(jdk, G1);
         let mut truth = Truth::default();
         let pid = target.pid().to_string();
-        let line = ["-p", &pid, "-e", "alloc", "--alloc-interval", "16KiB", "--alloc-by", "object"];
+        let line = ["-p", &pid, "-e", "alloc,cpu", "--alloc-interval", "16KiB", "--alloc-by", "object"];
         let profile = while_sampling(&[], &line, || truth = allocate(&mut target));
         is_estimate(&profile, truth, jdk.version, "chosen");
         let way = format!(
