@@ -4,8 +4,8 @@
  * buffer) for an object, and another one when it allocates an object outside of TLABs. The first stands for the whole
  * buffer, which further objects fill without a call, the second for its object.
  *
- * If these functions are not known, because libjvm.so has no symbols, the JVM itself chooses objects, and the agent in it
- * calls a function for each of them (jvm-symbols-agent/src/allocations.rs).
+ * If these functions are not known, because libjvm.so has no symbols, or if the user wants so (--alloc-by object), the JVM
+ * itself chooses objects, and the agent in it calls a function for each of them (jvm-symbols-agent/src/allocations.rs).
  */
 #ifndef JP_EVENT_ALLOC_H
 #define JP_EVENT_ALLOC_H

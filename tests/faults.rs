@@ -37,7 +37,7 @@ fn a_command_line_that_makes_no_sense_is_a_usage_error() {
         (vec!["-o", "picture.bmp"], "--output picture.bmp: unknown extension"),
         (vec!["--minwidth", "-1"], "--minwidth -1: use 0 to 1200 pixels"),
         (vec!["--minwidth", "wide"], "invalid value 'wide' for '--minwidth <PX>'"),
-        (vec!["--attach-timeout", "x"], "--attach-timeout x: expected a time, such as 30, 30s"),
+        (vec!["--attach-timeout", "x"], "--attach-timeout x: expected a time in ms, s, m or h"),
         (vec!["--attach-timeout", "0"], "--attach-timeout 0: use more than 0"),
         (vec!["--attach-timeout", "-1"], "--attach-timeout -1: expected a time"),
         (vec!["-C", "x"], "--cpu x: expected a list of CPUs, such as 0-3,8"),

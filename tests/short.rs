@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testkit::folded::{Folded, is};
+use testkit::folded::{Folded, is, reaches_root};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{Sampling, profile, record, record_watching};
 use testkit::spent::{Watch, spend};
@@ -46,6 +46,24 @@ fn short_processes_keep_their_names() {
     let execs = bad
         .count(|stack| stack.iter().any(|frame| is(frame, "begin_new_exec") || is(frame, "load_elf_binary")));
     assert!(execs * 500 < of_short.total(), "{execs} samples of exec have unknown frames:\n{}", bad.top(10));
+}
+
+/// A program's mappings are read when the program is first seen to run, not at the end of that window. How much of the
+/// program is over by then depends on what else the machine does.
+#[test]
+fn programs_that_live_for_less_than_a_window_have_whole_stacks() {
+    if !is_root() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let program = native::without_frame_pointers("frames.c");
+    let _spawn =
+        Target::start(Command::new(native::program("spawn")).arg(program).args(["chain", "40", "250"]));
+    let profile = record(4, &["--all".to_owned()]);
+    let all = profile.folded.keep(|stack| stack[0].starts_with("frames")).within("work");
+    assert!(all.total() > 200, "only {} samples:\n{}", all.total(), profile.folded.top(10));
+    let whole = all.share(reaches_root);
+    eprintln!("{:.2} % of {} samples reach the root", whole * 100.0, all.total());
+    assert!(whole > 0.75, "only {whole} of the stacks reach the root:\n{}", all.top(5));
 }
 
 #[test]

@@ -78,23 +78,6 @@ fn deep_stacks_are_whole_or_marked() {
     assert!(marked > 0.995, "only {marked} of the stacks are marked:\n{}", all.top(1));
 }
 
-/// A program's mappings are read when the program is first seen to run, not at the end of that window.
-#[test]
-fn programs_that_live_for_less_than_a_window_have_whole_stacks() {
-    if !applies() {
-        return;
-    }
-    let program = native::without_frame_pointers("frames.c");
-    let _spawn =
-        Target::start(Command::new(native::program("spawn")).arg(program).args(["chain", "40", "250"]));
-    let profile = record(4, &["--all".to_owned()]);
-    let all = profile.folded.keep(|stack| stack[0].starts_with("frames")).within("work");
-    assert!(all.total() > 200, "only {} samples:\n{}", all.total(), profile.folded.top(10));
-    let whole = all.share(reaches_root);
-    eprintln!("{:.2} % of {} samples reach the root", whole * 100.0, all.total());
-    assert!(whole > 0.75, "only {whole} of the stacks reach the root:\n{}", all.top(5));
-}
-
 /// These children end before their mappings can be read, so the profiler uses their parent's mappings.
 #[test]
 fn children_that_live_shortly_have_whole_stacks() {

@@ -6,6 +6,9 @@ use crate::sample::Stack;
 /// first, before it takes the memory of the host.
 const MAX_FRAMES: usize = 8 << 20;
 
+/// A stack takes as much memory as so many frames, besides its own.
+const FRAMES_OF_STACK: usize = 16;
+
 /// The new stacks of one window. Samples of stacks without room count as lost, because their frames never arrived.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
@@ -15,7 +18,7 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     pub(super) fn add(&mut self, stack: Stack) {
-        let frames = self.frames + stack.kernel.len() + stack.user.len();
+        let frames = self.frames + FRAMES_OF_STACK + stack.kernel.len() + stack.user.len();
         if frames <= MAX_FRAMES {
             self.frames = frames;
             self.stacks.push(stack);
@@ -41,7 +44,7 @@ mod tests {
             comm: Vec::new(),
             leaf: Leaf::None,
             stop_reason: StopReason::Root,
-            kernel: vec![1; MAX_FRAMES / 2],
+            kernel: vec![1; MAX_FRAMES / 2 - FRAMES_OF_STACK],
             user: Vec::new(),
             waiting: None,
             lock: None,

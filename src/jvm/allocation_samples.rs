@@ -1,5 +1,5 @@
 //! Samples of allocations that a JVM chooses itself (`SampledObjectAlloc`, JEP 331, JDK 11 and later), for JVMs whose
-//! `libjvm.so` has no symbols. The agent gets them and calls a function of its own, where the profiler has a probe.
+//! `libjvm.so` has no symbols, or if the user wants so. The agent gets them and calls a function of its own, where the profiler has a probe.
 
 use std::ffi::OsStr;
 use std::fs::File;

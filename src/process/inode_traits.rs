@@ -13,8 +13,8 @@ use super::served_file::OVERLAY;
 ///
 /// Containers of one image see one file through mounts (overlayfs) with a device each, and the probe is placed in the file
 /// below. That file has the same inode number, size and times in all its mounts. Elsewhere the device counts, since a
-/// snapshot of a file system has the same numbers and times. There a generation replaces the times, because a change of
-/// owner or mode changes these.
+/// snapshot of a file system has the same numbers and times. There the time of the last change of the content counts, and
+/// not of owner or mode, if the inode's generation shows that it is no other file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InodeTraits {
     inode: u64,
@@ -22,15 +22,15 @@ pub struct InodeTraits {
     device: Option<u64>,
     /// `None` on overlayfs, and if the file system has no generations.
     generation: Option<u32>,
-    /// Only without a generation.
-    content: Option<ContentTraits>,
+    size: i64,
+    /// Of the content with a generation, else of anything.
+    changed: ChangeTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ContentTraits {
-    size: i64,
-    changed_s: i64,
-    changed_ns: u64,
+struct ChangeTime {
+    s: i64,
+    ns: u64,
 }
 
 impl InodeTraits {
@@ -47,11 +47,11 @@ impl InodeTraits {
             inode: stat.st_ino,
             device: (!is_overlay).then_some(stat.st_dev),
             generation,
-            content: generation.is_none().then_some(ContentTraits {
-                size: stat.st_size,
-                changed_s: stat.st_ctime,
-                changed_ns: stat.st_ctime_nsec,
-            }),
+            size: stat.st_size,
+            changed: match generation {
+                Some(_) => ChangeTime { s: stat.st_mtime, ns: stat.st_mtime_nsec },
+                None => ChangeTime { s: stat.st_ctime, ns: stat.st_ctime_nsec },
+            },
         })
     }
 }
@@ -79,11 +79,14 @@ mod tests {
         fs::set_permissions(path("one"), Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(path("one"), path("link")).unwrap();
         assert!(before == traits("one") && before == traits("link"));
+        fs::write(path("one"), "another library").unwrap();
+        assert_ne!(before, traits("one"));
     }
 
     #[test]
     fn a_snapshot_has_the_same_numbers_on_another_device() {
-        let file = InodeTraits { inode: 7, device: Some(1792), generation: Some(3), content: None };
+        let changed = ChangeTime { s: 5, ns: 6 };
+        let file = InodeTraits { inode: 7, device: Some(1792), generation: Some(3), size: 9, changed };
         assert_ne!(file, InodeTraits { device: Some(1793), ..file });
     }
 }

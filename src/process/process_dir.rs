@@ -74,11 +74,11 @@ impl ProcessDir {
             if is_dead(&stat) { None } else { Some(rustix::io::fcntl_dupfd_cloexec(&self.leader, 0)?) };
         let (name, start, threads) = (stat.comm.clone(), stat.start_ticks, stat.threads);
         let others = (threads > 1).then(|| self.other_threads()).into_iter().flatten();
-        let as_first = move |dir: OwnedFd| {
+        let as_leader = move |dir: OwnedFd| {
             let stat = stat_of(dir.as_fd()).ok().filter(|stat| !is_dead(stat) && stat.start_stack != 0)?;
             Some(LiveThread { dir, stat: Stat { comm: name.clone(), start_ticks: start, ..stat } })
         };
-        Ok(leader.map(|dir| LiveThread { dir, stat }).into_iter().chain(others.filter_map(as_first)))
+        Ok(leader.map(|dir| LiveThread { dir, stat }).into_iter().chain(others.filter_map(as_leader)))
     }
 
     /// Reads a whole file of a thread that has not ended.

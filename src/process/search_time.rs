@@ -8,7 +8,7 @@ use crate::sample::MonoNs;
 
 /// Shortest pause between searches, ns. After a search that found nothing, at least the second pause follows, which
 /// doubles each time: a runtime that generates code has no code of files there.
-const MIN_TIME_NS: u64 = 100_000_000;
+const MIN_PAUSE_NS: u64 = 100_000_000;
 const PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(1 << 10);
 /// Of this many searches in a row that find nothing, the first also looks for bytes in all files.
@@ -47,7 +47,7 @@ impl MovedSearchSchedule {
 
     /// Records the end of a search that took `took` ns.
     pub(super) fn search_ended(&mut self, now: MonoNs, took: u64, has_found: bool) {
-        self.pause_until = MonoNs(now.0 + MIN_TIME_NS.max(took.saturating_mul(SHARE_DIVISOR_OF_ONE - 1)));
+        self.pause_until = MonoNs(now.0 + MIN_PAUSE_NS.max(took.saturating_mul(SHARE_DIVISOR_OF_ONE - 1)));
         if has_found {
             self.reset_backoff();
         } else {

@@ -28,14 +28,17 @@ pub fn is_served(file: BorrowedFd<'_>) -> bool {
 
 /// Whether the file of an overlay may be one of a served file system below: a user namespace can mount an overlay above its
 /// own FUSE. A file with extents lies on a block device, since FUSE has no extents (`ovl_fiemap` asks the file below).
-/// Overlays of the host's own mounts are root's.
+/// Overlays of the host's own mounts are root's: those of process 1, whose mounts another process cannot change.
 fn may_be_above_served(file: BorrowedFd<'_>) -> bool {
+    if procfs::reopen(file).is_ok_and(|open| has_extents(open.as_fd())) {
+        return false;
+    }
     let mounts = procfs::read("/proc/1/mountinfo").unwrap_or_default();
     let number = procfs::read(&format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok();
     let number = number.as_deref().and_then(mount_number);
     let is_of_host = device(file).is_some_and(|device| has_mount(&mounts, "overlay", 2, &device))
         || number.is_some_and(|number| has_mount(&mounts, "overlay", 0, number));
-    !is_of_host && !procfs::reopen(file).is_ok_and(|open| has_extents(open.as_fd()))
+    !is_of_host
 }
 
 /// The number of the mount in `/proc/PID/fdinfo/FD`.

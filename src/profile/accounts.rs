@@ -42,7 +42,7 @@ impl Accounts {
         }
         let reason = reason.into();
         match self.lost.iter_mut().find(|(r, _)| *r == reason) {
-            Some((_, n)) => *n += samples,
+            Some((_, n)) => *n = n.saturating_add(samples),
             None => self.lost.push((reason, samples)),
         }
     }
@@ -50,7 +50,7 @@ impl Accounts {
     /// Lost samples, summed over all reasons.
     #[must_use]
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().map(|(_, n)| n).sum()
+        self.lost.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
     }
 
     /// What a sample stands for: nanoseconds, or a number of events; 0 if the source does not say it.
@@ -62,7 +62,7 @@ impl Accounts {
     /// The sum of every format: kept samples and lost samples.
     #[must_use]
     pub fn shown(&self) -> u64 {
-        self.kept + self.lost_total()
+        self.kept.saturating_add(self.lost_total()).min(i64::MAX.unsigned_abs())
     }
 
     /// Whether the accounts add up, and `sum` is the number of kept samples.

@@ -217,12 +217,17 @@ fn warnings(profile: &Profile, totals: &SessionTotals, symbols: &Stats) -> Vec<S
 /// What is profiled, for people.
 #[must_use]
 pub fn target(settings: &Settings) -> String {
-    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let list = |one: &str, several: &str, ids: &[u32]| {
+        let noun = if ids.len() == 1 { one } else { several };
+        format!("{noun} {}", ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+    };
     match &settings.target {
         Target::All => "all processes".to_owned(),
-        Target::Pids(pids) if settings.children => format!("processes {} and their descendants", list(pids)),
-        Target::Pids(pids) => format!("processes {}", list(pids)),
-        Target::Tids(tids) => format!("threads {}", list(tids)),
+        Target::Pids(pids) if settings.children => {
+            format!("{} and all descendants", list("process", "processes", pids))
+        }
+        Target::Pids(pids) => list("process", "processes", pids),
+        Target::Tids(tids) => list("thread", "threads", tids),
         Target::Groups(selection) => {
             let Selection { paths, containers, pods, namespaces, node: _ } = selection;
             let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();

@@ -55,13 +55,19 @@ impl Wakers {
     /// Keeps the stack of a waker, with its names as of this window: other code may come to its addresses. `roots`: the
     /// frames of its process and thread. `frames`: the others, root first.
     pub(super) fn add(&mut self, id: WakerId, window: u64, roots: Vec<Frame>, frames: &[Arc<Frame>]) {
-        let known = self.by_id.get(&id).map(|waker| waker.frames.len());
-        let all = self.frames - known.unwrap_or_default() + frames.len() + roots.len();
-        if (known.is_none() && self.by_id.len() >= MAX_KEPT) || all > MAX_FRAMES {
+        let frames = shown(roots, frames);
+        let replaced = self.by_id.get(&id).map(|waker| waker.frames.len());
+        let has_room = replaced.is_some() || self.by_id.len() < MAX_KEPT;
+        let all = self.frames - replaced.unwrap_or_default() + frames.len();
+        if !has_room || all > MAX_FRAMES {
+            // It keeps its names as they were.
+            if let Some(known) = self.by_id.get_mut(&id) {
+                known.window = window;
+            }
             return;
         }
-        let frames: Vec<_> = shown(roots, frames).into_iter().map(|frame| self.intern(frame)).collect();
-        self.frames = self.frames - known.unwrap_or_default() + frames.len();
+        let frames = frames.into_iter().map(|frame| self.intern(frame)).collect();
+        self.frames = all;
         self.by_id.insert(id, Waker { window, frames });
     }
 

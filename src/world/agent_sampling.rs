@@ -16,7 +16,7 @@ pub(crate) enum AgentSamplingState {
 }
 
 /// From the stage of allocations, for runtimes: processes whose allocations the agent must sample, because their runtime
-/// has no symbols for probes. And the results, back from runtimes. Threads that attach use clones.
+/// has no symbols for probes, or because the user wants so. And the results, back from runtimes. Threads that attach use clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentSamplingRequests(Arc<Mutex<BTreeMap<u32, AgentSamplingState>>>);
 

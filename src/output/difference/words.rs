@@ -12,6 +12,7 @@ pub fn verdict(difference: &Difference<'_>) -> String {
         "1" => "1 point".to_owned(),
         number => format!("{number} points"),
     };
+    let is_noise = comparison.whole.is_none_or(|whole| !whole.is_significant);
     let whole = comparison.whole.zip(comparison.options.per.as_ref());
     let whole = whole.map(|(whole, work)| {
         format!("{} % ±{} per {}", signed(whole.points()), number(whole.interval), work.name)
@@ -21,7 +22,10 @@ pub fn verdict(difference: &Difference<'_>) -> String {
             Some(whole) if comparison.is_changed() => {
                 format!("changed: {whole}; no function explains it alone")
             }
-            Some(whole) => format!("no change of {threshold} or more found ({whole}, within the noise)"),
+            Some(whole) => {
+                let why = if is_noise { "within the noise" } else { "less than that" };
+                format!("no change of {threshold} or more found ({whole}, {why})")
+            }
             None => format!("no change of {threshold} or more found"),
         };
     };

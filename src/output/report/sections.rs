@@ -273,6 +273,9 @@ pub(super) fn containers(profile: &ProfileView<'_>, detail: Detail) -> Vec<Strin
     section("Containers", columns, &rows, all.len(), detail)
 }
 
+/// The most pids of processes with one name in a row.
+const MAX_PIDS: usize = 4;
+
 pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String> {
     let all = profile.processes();
     let shown = profile.accounts().shown();
@@ -283,6 +286,10 @@ pub(super) fn processes(profile: &ProfileView<'_>, detail: Detail) -> Vec<String
             let who = match row.pids.as_slice() {
                 [0] => row.name.to_string(),
                 [pid] => format!("{} ({pid})", row.name),
+                pids if pids.len() <= MAX_PIDS => {
+                    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                    format!("{} ({})", row.name, pids.join(", "))
+                }
                 pids => format!("{} ({} processes)", row.name, thousands(pids.len() as u64)),
             };
             [percent(row.samples, shown), thousands(row.samples), who]
@@ -388,7 +395,7 @@ pub(super) fn cost(report: &RunReport, width: usize) -> Vec<String> {
     parts += &match bpf_s {
         Some(s) => {
             let each = if *bpf_runs == 0 { 0.0 } else { s * 1e6 / *bpf_runs as f64 };
-            format!(", BPF {s:.2} s ({each:.1} µs for each start of a program)")
+            format!(", BPF {s:.2} s ({each:.1} µs for each run of a BPF program)")
         }
         None => ", BPF not counted by this kernel".to_owned(),
     };

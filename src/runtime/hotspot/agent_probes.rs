@@ -1,5 +1,6 @@
 //! Probes in the agents of JVMs that choose the samples of their allocations themselves: JVMs whose `libjvm.so` has no
-//! symbols, or all if the user wants that. The stage of JVMs makes the agent sample when it attaches it; here is the probe for what the agent passes on.
+//! symbols, or all if the user wants that. The stage of JVMs makes the agent sample when it attaches the agent; here is the
+//! probe for what the agent passes on.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -102,7 +103,8 @@ impl AgentProbes {
     pub(super) fn report(&mut self, world: &World) -> Vec<String> {
         let mut jvms: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (tgid, jvm) in self.0.iter_mut().filter(|(_, jvm)| !jvm.is_reported) {
-            jvm.is_reported = true;
+            // A later part says whether the agent has replied.
+            jvm.is_reported = !matches!(jvm.probe, AgentProbeState::Waiting);
             jvms.entry(jvm.text()).or_default().push(tgid.to_string());
         }
         let ended = |tgid: &u32| world.processes.has_ended(*tgid);

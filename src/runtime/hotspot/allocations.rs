@@ -59,6 +59,10 @@ struct AllocationStage {
     discovered_at: MonoNs,
     /// Processes with HotSpot whose file is not probed yet.
     unprobed: BTreeSet<u32>,
+    /// Those of them for which there was no time since the last report.
+    postponed: BTreeSet<u32>,
+    /// Processes whose file may be probed later: too many are probed now, or the calls of a tenant hang.
+    refused: BTreeSet<u32>,
     libraries: BTreeMap<InodeTraits, ProbedLibrary>,
     /// Files that have no traits because they were not opened.
     unopened: BTreeMap<String, ProbedLibrary>,
@@ -75,6 +79,8 @@ pub(in crate::runtime) fn stage(probes: AllocationProbes, sampled: JavaAllocatio
         allowance: TimeAllowance::new(SHARE_DIVISOR, MAX_SAVED, Instant::now()),
         discovered_at: MonoNs::default(),
         unprobed: BTreeSet::new(),
+        postponed: BTreeSet::new(),
+        refused: BTreeSet::new(),
         libraries: BTreeMap::new(),
         unopened: BTreeMap::new(),
         found: false,
@@ -92,7 +98,8 @@ impl Stage for AllocationStage {
         let jvms = jvm::discover().unwrap_or_default();
         let wanted = jvms.iter().map(|jvm| jvm.process.tgid).filter(|tgid| world.walks(*tgid));
         self.unprobed.extend(wanted);
-        self.probe_waiting(world);
+        // The stage of JVMs asks an agent for samples only when it attaches the agent: soon.
+        self.probe_within(world, Duration::MAX);
     }
 
     fn on_begin(&mut self, world: &mut World) {
@@ -119,6 +126,7 @@ impl Stage for AllocationStage {
     }
 
     fn on_window(&mut self, world: &mut World, _: &mut WindowStacks<'_>, _: WindowEnd) {
+        self.retry_refused();
         self.probe_waiting(world);
     }
 
@@ -133,6 +141,13 @@ impl Stage for AllocationStage {
         let all = self.libraries.values_mut().chain(self.unopened.values_mut());
         report.warnings.extend(all.filter_map(ProbedLibrary::take_warning));
         report.warnings.extend(self.agents.report(world));
+        let pids: Vec<String> = self.postponed.iter().map(u32::to_string).collect();
+        if !pids.is_empty() {
+            report.warnings.push(format!(
+                "allocations are not sampled in JVMs {}: reading the files of others took all the time that is allowed",
+                pids.join(", ")
+            ));
+        }
         self.unopened.clear();
     }
 }
@@ -142,21 +157,47 @@ impl AllocationStage {
     fn probe_waiting(&mut self, world: &mut World) {
         let begin = Instant::now();
         let allowed = self.allowance.now(begin);
+        self.probe_within(world, allowed);
+        self.allowance.spend(begin.elapsed());
+    }
+
+    fn probe_within(&mut self, world: &mut World, allowed: Duration) {
+        let begin = Instant::now();
         for tgid in std::mem::take(&mut self.unprobed) {
-            if begin.elapsed() >= allowed {
-                self.unprobed.insert(tgid);
-                continue;
-            }
             if world.processes.has_ended(tgid) {
+                self.postponed.remove(&tgid);
                 continue;
             }
             // A process that the filter includes later, as a descendant or by its cgroup, is probed then.
             match world.walks(tgid).then(|| library_of(world, tgid)).flatten() {
-                Some(file) => self.probe_library(world, tgid, &file),
+                Some(file) if self.sampled == JavaAllocations::Objects || begin.elapsed() < allowed => {
+                    self.postponed.remove(&tgid);
+                    self.probe_library(world, tgid, &file);
+                }
+                Some(_) => {
+                    self.postponed.insert(tgid);
+                    self.unprobed.insert(tgid);
+                }
                 None => drop(self.unprobed.insert(tgid)),
             }
         }
-        self.allowance.spend(begin.elapsed());
+    }
+
+    /// Tries again to probe the files that were refused, if there is room now.
+    fn retry_refused(&mut self) {
+        if self.refused.is_empty() {
+            return;
+        }
+        self.forget_unmapped();
+        if self.libraries.len() < MAX_FILES {
+            self.unprobed.append(&mut self.refused);
+        }
+    }
+
+    fn forget_unmapped(&mut self) {
+        if self.libraries.len() >= MAX_FILES {
+            self.libraries.retain(|_, library| library.usage.as_ref().is_some_and(FileUse::is_mapped));
+        }
     }
 
     fn probe_library(&mut self, world: &World, tgid: u32, file: &MappedFile) {
@@ -193,11 +234,10 @@ impl AllocationStage {
                                 "allocations: {path} of process {tgid} has no symbols: its agent is asked"
                             );
                         }
-                        Err(why) => log::warn!("allocations: {path} of process {tgid}: {why}"),
+                        Err(why) => log::info!("allocations: {path} of process {tgid}: {why}"),
                     }
-                    if attached.as_ref().is_err_and(|why| *why == NoAllocations::TooMany) {
-                        // There may be room later.
-                        self.unprobed.insert(tgid);
+                    if matches!(attached, Err(NoAllocations::TooMany | NoAllocations::TooSlow)) {
+                        self.refused.insert(tgid);
                         let library = || ProbedLibrary::new(path.clone(), file, attached);
                         let library = self.unopened.entry(path.clone()).or_insert_with(library);
                         library.tgids.insert(tgid);
@@ -217,9 +257,7 @@ impl AllocationStage {
     }
 
     fn attach_timed(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<TlabLinks, NoAllocations> {
-        if self.libraries.len() >= MAX_FILES {
-            self.libraries.retain(|_, library| library.usage.as_ref().is_some_and(FileUse::is_mapped));
-        }
+        self.forget_unmapped();
         if self.libraries.len() >= MAX_FILES {
             return Err(NoAllocations::TooMany);
         }

@@ -189,6 +189,11 @@ impl HotSpotJvms {
                 EventKind::Comm { exec: true, .. } if event.at >= self.discovered_at => {
                     self.replace(window, tgid);
                 }
+                EventKind::Comm { exec: true, .. } => {
+                    // What the program before had mapped is gone.
+                    self.pending
+                        .retain(|pid, found| *pid != tgid || !matches!(found, Discovery::Started { .. }));
+                }
                 // The process that had this pid before has exited.
                 EventKind::Fork { parent } if event.is_leader() => {
                     if event.at >= self.discovered_at {
