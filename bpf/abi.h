@@ -374,7 +374,6 @@ struct jp_value {
 struct jp_config {
 	__u64 seed;          /* of hashes: random, so that a tenant cannot construct stacks or steps that collide */
 	__u64 ring_half;     /* half the ring's size in bytes: above it, the program wakes the reader */
-	__u64 max_allocation; /* bytes: the memory of the host. No allocation is larger; a process may claim more */
 	__u64 cgroup_levels; /* bit mask: levels at which chosen groups may lie */
 	__u32 cgroups;       /* bit mask: hierarchies in which groups are chosen; 0: no filter of cgroups */
 	__u32 own_tgid;      /* the profiler, filtered out with its children; 0: sampled like any other process */
@@ -507,7 +506,7 @@ _Static_assert(sizeof(struct jp_vm_locks) == 96, "jp_vm_locks");
 _Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40 + 96, "jp_vm");
 _Static_assert(sizeof(struct jp_table) == 32, "jp_table");
 _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
-_Static_assert(sizeof(struct jp_config) == 56, "jp_config");
+_Static_assert(sizeof(struct jp_config) == 48, "jp_config");
 _Static_assert(sizeof(struct jp_cgroup) == 16, "jp_cgroup");
 _Static_assert(sizeof(struct jp_member) == 24, "jp_member");
 _Static_assert(sizeof(struct jp_wait_control) == 32, "jp_wait_control");

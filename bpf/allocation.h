@@ -29,21 +29,23 @@ struct {
 	__type(value, struct jp_allocated);
 } allocated SEC(".maps");
 
+/* More than any object or buffer has. A process may claim more. */
+#define JP_MAX_ALLOCATION (1ULL << 40)
+
 /* Where the timeline of a CPU begins again. */
 #define JP_TIMELINE_END (1ULL << 62)
 
 /*
- * How many samples the next `bytes` have, and where they begin. Another allocation may come in between on the same CPU.
- * Both may then begin at the same place: their marks are the same ones, but the expected number of samples is still right.
+ * How many samples the next `bytes` have. Another allocation may come in between on the same CPU. Both may then begin
+ * at the same place: their marks are the same ones, but the expected number of samples is still right.
  */
-static __always_inline __u64 samples_of(__u32 event, __u64 bytes, __u64 interval, __u64 *begin)
+static __always_inline __u64 samples_of(__u32 event, __u64 bytes, __u64 interval)
 {
 	__u64 *place = bpf_map_lookup_elem(&progress, &event), from;
 
 	if (!place)
 		return 0;
 	from = *(volatile __u64 *)place & (JP_TIMELINE_END - 1);
-	*begin = from;
 	add(place, bytes);
 	return marks(mix(config.seed + event, bpf_get_smp_processor_id()), from, from + bytes, interval);
 }
@@ -78,9 +80,9 @@ static __always_inline void count_bytes(struct taking *t, __u64 bytes, bool is_w
  * How many objects a sampled allocation stands for, in units of 1 / JP_ESTIMATE_UNIT: for as many allocations as its bytes
  * say, and for as many objects of its size as fit into them. `object`: the bytes of the object.
  */
-static __always_inline __u64 objects_of(__u64 from, __u64 bytes, __u64 object, __u64 interval)
+static __always_inline __u64 objects_of(__u64 bytes, __u64 object, __u64 interval)
 {
-	__u64 allocations = stands_for_at(from, from + bytes, interval), objects;
+	__u64 allocations = stands_for(bytes, interval), objects;
 
 	/* The JVM is not trusted, and its object is never larger than its buffer. */
 	if (!object || object >= bytes)
@@ -97,7 +99,7 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 					 enum jp_seen seen)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	__u64 id = bpf_get_current_pid_tgid(), interval, samples, from = 0;
+	__u64 id = bpf_get_current_pid_tgid(), interval, samples;
 	struct jp_event_control *control = bpf_map_lookup_elem(&event_controls, &event);
 	bool is_wanted;
 	struct taking t;
@@ -105,9 +107,9 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 	interval = control ? *(volatile __u64 *)&control->period : 0;
 	if (!interval || !wanted_on(&config, bpf_get_smp_processor_id()))
 		return 0;
-	if (bytes > config.max_allocation)
-		bytes = config.max_allocation;
-	samples = samples_of(event, bytes, interval, &from);
+	if (bytes > JP_MAX_ALLOCATION)
+		bytes = JP_MAX_ALLOCATION;
+	samples = samples_of(event, bytes, interval);
 	is_wanted = wanted(&config, task, id >> 32, (__u32)id);
 	if (!find_counters(&t, event, samples))
 		return 0;
@@ -123,7 +125,7 @@ static __always_inline int on_allocation(struct perf_context *ctx, __u32 event, 
 	/* Before the stack is unwound: these numbers would take room of the chain's 512 bytes. */
 	t.s->value.count = samples;
 	t.s->value.weight = samples * interval;
-	t.s->value.estimate = objects_of(from, bytes, object, interval);
+	t.s->value.estimate = objects_of(bytes, object, interval);
 	t.s->value.longest = 0;
 	load_perf_regs(&t.s->regs, ctx);
 	t.s->regs.caller = return_address(ctx);

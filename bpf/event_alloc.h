@@ -13,38 +13,37 @@
 #include "allocation.h"
 #include "own_stack.h"
 
-static __attribute__((noinline)) int on_object(struct perf_context *ctx, __u64 class, __u64 bytes, __u64 object,
-					       enum jp_seen seen)
+static __attribute__((noinline)) int on_java(struct perf_context *ctx, __u64 class, __u64 bytes, __u64 object)
 {
-	return on_allocation(ctx, JP_EVENT_alloc, class, bytes, object, seen);
+	return on_allocation(ctx, JP_EVENT_alloc, class, bytes, object, JP_SEEN_all);
 }
 
 /* The functions with the arguments class, object, bytes of the object. */
 SEC("kprobe") int on_alloc(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_object(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_3(ctx), JP_SEEN_all);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_3(ctx));
 }
 
 /* The functions with the arguments class, object, bytes of the TLAB, bytes of the object. */
 SEC("kprobe") int on_alloc_tlab(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_object(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_4(ctx), JP_SEEN_all);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_4(ctx));
 }
 
 /* The functions with the arguments class, bytes of the object. */
 SEC("kprobe") int on_alloc_without_object(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_object(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_2(ctx), JP_SEEN_all);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_2(ctx));
 }
 
 /* The functions with the arguments class, bytes of the TLAB, bytes of the object. */
 SEC("kprobe") int on_alloc_tlab_without_object(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_object(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_3(ctx), JP_SEEN_all);
+	return on_java(ctx, PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx), PERF_ARGUMENT_3(ctx));
 }
 
 /*
@@ -68,11 +67,16 @@ static __attribute__((noinline)) __u64 sampled_class(struct perf_context *ctx)
 	return class_of_reference(PERF_ARGUMENT_1(ctx), PERF_ARGUMENT_2(ctx));
 }
 
+static __attribute__((noinline)) int on_sampled(struct perf_context *ctx, __u64 class, __u64 bytes, __u64 object)
+{
+	return on_allocation(ctx, JP_EVENT_alloc, class, bytes, object, JP_SEEN_sampled);
+}
+
 /* The agent's function, with the arguments jclass, place in a mirror, bytes that the object stands for, bytes of the object. */
 SEC("kprobe") int on_alloc_sampled(struct perf_context *ctx)
 {
 	use_own_stack(ctx);
-	return on_object(ctx, sampled_class(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_4(ctx), JP_SEEN_sampled);
+	return on_sampled(ctx, sampled_class(ctx), PERF_ARGUMENT_3(ctx), PERF_ARGUMENT_4(ctx));
 }
 
 #endif

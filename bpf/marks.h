@@ -70,31 +70,4 @@ static __always_inline __u64 stands_for(__u64 length, __u64 period)
 	return (JP_ESTIMATE_UNIT << JP_LENGTH_SHIFT) / probability;
 }
 
-/*
- * The same for an allocation at [from, to) of its timeline. Lengths that are equal to the period and begin where a block
- * does, as buffers of one size may, have a mark always, and not with the mean probability of all places. Without a whole
- * block within [from, to), it is 1 - (1 - a) * (1 - b), where a and b are the parts of two blocks that it covers.
- */
-static __always_inline __u64 stands_for_at(__u64 from, __u64 to, __u64 period)
-{
-	const __u64 one = 1 << JP_LENGTH_SHIFT;
-	__u64 head = period - from % period, length = to - from, tail, probability;
-
-	/* Both parts together are too small to have many digits, and their product is too small to matter. */
-	if (length < period >> 8)
-		return JP_ESTIMATE_UNIT * period / (length ? length : 1);
-	if (length <= head) {
-		tail = 0;
-		head = length;
-	} else {
-		tail = length - head;
-	}
-	if (head >= period || tail >= period)
-		return JP_ESTIMATE_UNIT;
-	head = ((head << JP_LENGTH_SHIFT) + period / 2) / period;
-	tail = ((tail << JP_LENGTH_SHIFT) + period / 2) / period;
-	probability = one - ((one - head) * (one - tail) >> JP_LENGTH_SHIFT);
-	return (JP_ESTIMATE_UNIT << JP_LENGTH_SHIFT) / (probability ? probability : 1);
-}
-
 #endif

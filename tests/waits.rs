@@ -69,15 +69,11 @@ fn marks_favour_no_wait_of_a_cycle() {
     let printed = Command::new(program).output().unwrap().stdout;
     let printed = String::from_utf8(printed).unwrap();
     let numbers: Vec<f64> = printed.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    let [worst, variance, estimate, lengths, wrong, within, placed, aligned] = numbers[..] else {
-        panic!("{printed}")
-    };
+    let [worst, variance, estimate, lengths, wrong, within] = numbers[..] else { panic!("{printed}") };
     // Of a million waits some are longer than a block.
     assert!(wrong == 0.0 && within > 1e5 && within < 9e5, "{printed}");
     // Of the waits of one length, 10,000 or more have a mark, so that the estimate is off by up to 1 % (one deviation).
-    assert!(estimate < 0.04 && placed < 0.04 && lengths > 35.0, "{printed}");
-    // Each length of one period that begins with a block has a mark, and stands for itself.
-    assert!(aligned == 0.0, "{printed}");
+    assert!(estimate < 0.04 && lengths > 35.0, "{printed}");
     // Of 24,000 threads the worst is at some four standard deviations (15.8); one sample of variances is at two times.
     assert!(worst < 90.0 && variance < 600.0, "{printed}");
 }
@@ -400,9 +396,7 @@ fn requests_of_the_same_length_differ_in_cpu_time() {
         let is_in = |node| &*profile.frames().get(profile.frame_of(node)).name == method;
         let samples = profile.samples();
         let own = samples.iter().filter(|sample| sample.event == event);
-        own.filter(|sample| profile.trie().path_to_root(sample.leaf).any(is_in))
-            .map(|s| s.weight.value as f64)
-            .sum()
+        own.filter(|sample| profile.trie().up(sample.leaf).any(is_in)).map(|s| s.weight.value as f64).sum()
     };
     let [ten, one] = ["Requests.tenFastRequests", "Requests.oneSlowRequest"]
         .map(|method| (of(Event::Cpu, method), of(Event::Wait, method)));

@@ -15,7 +15,6 @@ use super::online::SampledCpus;
 use super::perf_event;
 use super::source::{EventSource, ExpectedSamples, StopState};
 use super::stats;
-use crate::process::procfs;
 use crate::sample::Event;
 
 /// The kernel's kind of perf events for uprobes.
@@ -115,13 +114,6 @@ impl AllocationProbes {
         perf_event::enable(event.as_fd())?;
         Ok(AllocationLink { _event: event })
     }
-}
-
-/// No allocation has more bytes than this, whatever a process claims.
-pub(super) fn max_allocation() -> u64 {
-    // `/proc/meminfo` of a container can have less than the host.
-    const MIN: u64 = 64 << 30;
-    procfs::host_memory().unwrap_or_default().max(MIN)
 }
 
 /// The programs of allocations, which sample all of one interval.

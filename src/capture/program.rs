@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use zerocopy::FromBytes;
 
 use super::abi::{AllocationTotals, CountKey, CountValue, Counters, WaitTotals};
-use super::allocations::{self, AllocationProbes, AllocationSource};
+use super::allocations::{AllocationProbes, AllocationSource};
 use super::cgroups::{CgroupMap, CgroupMember};
 use super::contexts::{self, ContextMap};
 use super::controls::ControlMap;
@@ -96,7 +96,6 @@ impl BpfProgram {
         let config = &mut open.maps.rodata_data.as_mut().context("the BPF object has no rodata")?.config;
         config.seed = u64::from_ne_bytes(seed);
         config.ring_half = ring / 2;
-        config.max_allocation = allocations::max_allocation();
         config.own_tgid = if filter.include_self { 0 } else { std::process::id() };
         config.naming = filter.naming.number();
         if let Some(cgroups) = &filter.cgroups {

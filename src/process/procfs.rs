@@ -76,17 +76,6 @@ pub fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     })
 }
 
-/// The memory of the host and its swap, bytes (`/proc/meminfo`, proc_meminfo(5)).
-#[must_use]
-pub fn host_memory() -> Option<u64> {
-    let text = read("/proc/meminfo").ok()?;
-    let kib = |name: &[u8]| {
-        let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))?;
-        decimal(line.trim_ascii().strip_suffix(b" kB")?)
-    };
-    Some((kib(b"MemTotal:")? + kib(b"SwapTotal:")?) * 1024)
-}
-
 /// Reads `/proc/PID/stat`; `None` if the process has ended and was waited for.
 #[must_use]
 pub fn stat(pid: u32) -> Option<Stat> {

@@ -4,8 +4,7 @@
  * in marks of 1,000, and the greatest variance of a cycle; independent marks have 250. Then the estimates of the number
  * of waits, each for WAITS waits of one length, or for more short ones: the worst one as a part of the number of waits, and
  * how many lengths were tried. Last, in how many of SPLITS waits with two parts the marks of both parts are not those of
- * each part, and how many of these waits lie within one block. Then the worst estimate that knows the place, and that for
- * lengths of one period.
+ * each part, and how many of these waits lie within one block.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,9 +16,8 @@
 
 #define WAITS 200000
 
-/* By how much the marks are wrong on how many waits of this length, one after the other, there were; as a part. `at`: with
- * the estimate for allocations, which knows the place. */
-static double wrong_by(uint64_t length, int at)
+/* By how much the marks are wrong on how many waits of this length, one after the other, there were; as a part. */
+static double wrong_by(uint64_t length)
 {
 	uint64_t sum = 0, each = WAITS / THREADS;
 
@@ -31,7 +29,7 @@ static double wrong_by(uint64_t length, int at)
 
 		for (uint64_t i = 0; i < each; i++)
 			if (marks(seed, i * length, (i + 1) * length, PERIOD))
-				sum += at ? stands_for_at(i * length, (i + 1) * length, PERIOD) : stands_for(length, PERIOD);
+				sum += stands_for(length, PERIOD);
 	}
 	return (double)sum / JP_ESTIMATE_UNIT / (each * THREADS) - 1;
 }
@@ -63,7 +61,7 @@ static int wrong_splits(int *within)
 
 int main(void)
 {
-	double furthest = 0, placed = 0, aligned;
+	double furthest = 0;
 	int lengths = 0, within = 0;
 	double worst = 0, greatest = 0;
 
@@ -86,18 +84,13 @@ int main(void)
 		greatest = squares / THREADS > greatest ? squares / THREADS : greatest;
 	}
 	for (uint64_t length = PERIOD / 1000; length < 5 * PERIOD; length = length * 5 / 4 + 1, lengths++) {
-		double off = wrong_by(length, 0);
+		double off = wrong_by(length);
 
 		off = off < 0 ? -off : off;
 		furthest = off > furthest ? off : furthest;
-		off = wrong_by(length, 1);
-		off = off < 0 ? -off : off;
-		placed = off > placed ? off : placed;
 	}
-	/* Buffers as long as the period: each has a mark. */
-	aligned = wrong_by(PERIOD, 1);
 	int wrong = wrong_splits(&within);
 
-	printf("%.0f %.0f %.3f %d %d %d %.3f %.6f\n", worst, greatest, furthest, lengths, wrong, within, placed, aligned);
+	printf("%.0f %.0f %.3f %d %d %d\n", worst, greatest, furthest, lengths, wrong, within);
 	return 0;
 }
