@@ -396,7 +396,9 @@ fn requests_of_the_same_length_differ_in_cpu_time() {
         let is_in = |node| &*profile.frames().get(profile.frame_of(node)).name == method;
         let samples = profile.samples();
         let own = samples.iter().filter(|sample| sample.event == event);
-        own.filter(|sample| profile.trie().up(sample.leaf).any(is_in)).map(|s| s.weight.value as f64).sum()
+        own.filter(|sample| profile.trie().path_to_root(sample.leaf).any(is_in))
+            .map(|s| s.weight.value as f64)
+            .sum()
     };
     let [ten, one] = ["Requests.tenFastRequests", "Requests.oneSlowRequest"]
         .map(|method| (of(Event::Cpu, method), of(Event::Wait, method)));

@@ -170,7 +170,8 @@ mod tests {
     #[test]
     fn deep_stacks_of_one_process_do_not_take_all_memory() {
         let mut wakers = Wakers::default();
-        let deep = vec![Arc::new(Frame::named(Kind::Native, "deeper")); 1000];
+        let frame = Arc::new(Frame::named(Kind::Native, "deeper"));
+        let deep: Vec<_> = (0..1000).map(|_| Arc::clone(&frame)).collect();
         for id in 1..=10_000 {
             wakers.add(WakerId::new(id).unwrap(), 1, Vec::new(), &deep);
         }
