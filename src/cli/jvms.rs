@@ -160,7 +160,9 @@ mod tests {
 
     #[test]
     fn no_jvm_is_a_sentence() {
-        assert_eq!(table(&[]), "no JVM runs on this host\n");
+        let none = table(&[]);
+        // An ordinary user does not see the processes of others.
+        assert!(none.starts_with("no JVM ") && none.ends_with('\n'), "{none}");
     }
 
     #[test]
