@@ -107,7 +107,7 @@ impl RecordConfig {
             picture_options,
             include: globs(&record.include),
             exclude: globs(&record.exclude),
-            waits: sampled_waits(&record.waits, &events, record.sampled.wakers)?,
+            waits: sampled_waits(&record.waits, &events)?,
             trace: record.trace,
             report: if record.quiet { Report::None } else { record.report },
             per_container: record.per_container,
@@ -181,13 +181,10 @@ pub(super) fn waits(choice: &WaitChoice) -> Result<WaitFilter, Failure> {
     Ok(filter)
 }
 
-/// The states and reasons that the user chose. Only the event wait has threads that do not run, and wakers.
-fn sampled_waits(choice: &WaitChoice, events: &[Event], wakers: bool) -> Result<WaitFilter, Failure> {
+/// The states and reasons that the user chose. Only the event wait has threads that do not run.
+fn sampled_waits(choice: &WaitChoice, events: &[Event]) -> Result<WaitFilter, Failure> {
     let filter = waits(choice)?;
     let (runs, waits) = (events.iter().any(|event| *event != Event::Wait), events.contains(&Event::Wait));
-    if wakers && !waits {
-        return Err(Failure::usage("--wakers applies to waiting time; add -e wait or -e wall"));
-    }
     if filter.has_reasons() && !waits {
         return Err(Failure::usage("--reason applies to waiting time; add -e wait or -e wall"));
     }
@@ -216,6 +213,9 @@ fn log_level(record: &Record) -> LevelFilter {
 fn events(sampled: &SampledArgs) -> Result<Vec<Event>, Failure> {
     let events = distinct(&sampled.event).map_err(|why| Failure::usage(format!("--event: {why}")))?;
     let allocates = events.iter().find(|event| event.allocates()).map(|event| event.name());
+    if sampled.wakers && !events.contains(&Event::Wait) {
+        return Err(Failure::usage("--wakers applies to waiting time; add -e wait or -e wall"));
+    }
     if sampled.alloc_by.is_some() && !events.contains(&Event::Alloc) {
         return Err(Failure::usage("--alloc-by applies to the event alloc; add it to --event"));
     }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::ids::as_target;
 use super::listen::remove;
 use super::refusal::Refusal;
-use super::target::{AttachTarget, entry, reopen};
+use super::target::{AttachTarget, entry};
 use crate::process::maps::MapsEntry;
 use crate::process::{errno_of, procfs};
 
@@ -127,7 +127,7 @@ pub(super) fn remove_named(target: &AttachTarget, tmp: BorrowedFd<'_>, name: &st
 
 /// Removes the files of profilers that were killed. Files of profilers that still run stay.
 pub(super) fn remove_leftovers(target: &AttachTarget, tmp: BorrowedFd<'_>) -> Result<(), Refusal> {
-    let Ok(directory) = reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
+    let Ok(directory) = procfs::reopen(tmp, OFlags::RDONLY | OFlags::DIRECTORY) else { return Ok(()) };
     let Ok(entries) = Dir::new(directory) else { return Ok(()) };
     for found in entries.take(MAX_ENTRIES).filter_map(Result::ok) {
         let Some((name, maker)) = found.file_name().to_str().ok().and_then(|n| Some((n, maker_of(n)?)))

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::agent_file::AGENT;
 use super::memory::Memory;
-use super::target::{AttachTarget, reopen};
+use super::target::AttachTarget;
 use super::version::JavaVersion;
 use super::vm_structs::{Field, VmStructs};
-use crate::process::is_served;
+use crate::process::{is_served, procfs};
 
 /// The agent's function that is called for each sampled object.
 pub const ALLOCATED: &str = "jvm_symbols_agent_allocated";
@@ -96,7 +96,7 @@ pub(super) fn agent_of(target: &AttachTarget, path: &[u8]) -> Option<File> {
     if !is_regular || is_served(found.as_fd()) {
         return None;
     }
-    let file = File::from(reopen(found.as_fd(), OFlags::RDONLY).ok()?);
+    let file = File::from(procfs::reopen(found.as_fd(), OFlags::RDONLY).ok()?);
     is_agent(&file).then_some(file)
 }
 

@@ -9,7 +9,8 @@ use jvm_symbols_log::log_file::Header;
 use rustix::fs::{FileType, Mode, OFlags, SealFlags, fcntl_get_seals, fstat, fstatfs, openat};
 
 use super::refusal::Refusal;
-use super::target::{AttachTarget, reopen};
+use super::target::AttachTarget;
+use crate::process::procfs;
 
 /// `TMPFS_MAGIC` of `linux/magic.h`: memfds live there.
 const TMPFS: u64 = 0x0102_1994;
@@ -46,7 +47,7 @@ fn open_log(descriptors: BorrowedFd<'_>, number: &str) -> Option<LogFile> {
     if !fits {
         return None;
     }
-    let file = File::from(reopen(found.as_fd(), OFlags::RDWR).ok()?);
+    let file = File::from(procfs::reopen(found.as_fd(), OFlags::RDWR).ok()?);
     if !fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK) {
         return None;
     }

@@ -1,12 +1,12 @@
 //! The one process that a helper works on, held by descriptors from before the first check.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, open, openat, openat2, readlinkat, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -135,7 +135,7 @@ impl AttachTarget {
     /// Numbers and link texts of the process's descriptors. A link text proves nothing.
     pub(super) fn links(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
         let directory = self.descriptors()?;
-        let listing = reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
+        let listing = procfs::reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY);
         let entries = listing.and_then(Dir::new).map_err(refusal)?;
         let link = |number: String| {
             let link = readlinkat(&directory, number.as_str(), Vec::new()).ok()?;
@@ -182,7 +182,7 @@ impl AttachTarget {
         if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
-        reopen(found.as_fd(), OFlags::RDONLY)
+        procfs::reopen(found.as_fd(), OFlags::RDONLY)
     }
 
     pub(super) fn working_directory(&self) -> Result<OwnedFd, Refusal> {
@@ -210,12 +210,6 @@ impl AttachTarget {
             pidfd_send_signal(&self.pidfd, Signal::QUIT).map_err(refusal)
         })
     }
-}
-
-/// Opens the file behind an `O_PATH` descriptor.
-pub(super) fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
 }
 
 /// The file at a name in a directory, without following links; `None` if there is no such file.

@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::fstat;
 
 use super::ioctl::inode_generation;
-use super::served_file::OVERLAY;
+use super::served_file::{OVERLAYFS, file_system};
 
 /// What distinguishes a file from others. The kernel places a uprobe in an inode, and would run a program once for each
 /// probe.
@@ -41,7 +41,7 @@ impl InodeTraits {
     pub fn of(file: impl AsFd) -> io::Result<InodeTraits> {
         let file = file.as_fd();
         let stat = fstat(file)?;
-        let is_overlay = u64::try_from(fstatfs(file)?.f_type) == Ok(OVERLAY);
+        let is_overlay = file_system(file)? == OVERLAYFS;
         let generation = if is_overlay { None } else { inode_generation(file) };
         Ok(InodeTraits {
             inode: stat.st_ino,

@@ -5,9 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{
-    FileType, Mode, OFlags, Stat, StatxFlags, fstat, fstatfs, major, makedev, minor, openat, statx,
-};
+use rustix::fs::{FileType, Mode, OFlags, Stat, StatxFlags, fstat, major, makedev, minor, openat, statx};
 use rustix::io::{Errno, pread};
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +14,12 @@ use super::file::{ContentKey, FoundFile, Unopened};
 use super::ioctl;
 use super::maps::{Maps, MapsEntry};
 use super::process_dir::ProcessDir;
+use super::procfs;
 use super::root::{self, FileOwner, OpenRefusal};
-use super::served_file::is_served;
+use super::served_file::{OVERLAYFS, file_system, is_served};
 
 /// File systems on which `stat` gives another device than mappings do: `include/uapi/linux/magic.h`.
 const BTRFS: u64 = 0x9123_683e;
-const OVERLAYFS: u64 = 0x794c_7630;
 
 /// Tolerance, nanoseconds: the kernel stamps files with the time of the last tick, and our two clocks are not read at
 /// once.
@@ -135,7 +133,7 @@ pub(super) fn open_entry(task: BorrowedFd<'_>, entry: &MapsEntry) -> Option<Owne
 fn readable(found: OwnedFd) -> Result<(OwnedFd, bool), OpenRefusal> {
     match is_served(found.as_fd()) {
         true => Ok((found, true)),
-        false => Ok((root::reopen(found.as_fd())?, false)),
+        false => Ok((procfs::reopen(found.as_fd(), OFlags::RDONLY)?, false)),
     }
 }
 
@@ -188,6 +186,5 @@ fn is_inode(inode: Inode, stat: &Stat, fd: BorrowedFd<'_>) -> bool {
         return false;
     }
     let same_device = (major(stat.st_dev), minor(stat.st_dev)) == (inode.major, inode.minor);
-    let magic = || fstatfs(fd).map_or(0, |fs| u64::try_from(fs.f_type).unwrap_or(0));
-    same_device || matches!(magic(), BTRFS | OVERLAYFS)
+    same_device || matches!(file_system(fd), Ok(BTRFS | OVERLAYFS))
 }

@@ -126,6 +126,12 @@ pub struct Status {
     pub killed: bool,
 }
 
+/// Reads `/proc/PID/status` or `/proc/PID/task/TID/status`; `None` if the task has ended and was waited for.
+#[must_use]
+pub fn status(path: &str) -> Option<Status> {
+    parse_status(&read(path).ok()?)
+}
+
 /// Parses `/proc/PID/status`. The name, which the process chooses, is escaped there and stands in the first line.
 #[must_use]
 pub fn parse_status(bytes: &[u8]) -> Option<Status> {
@@ -175,9 +181,12 @@ pub fn read_start(dir: BorrowedFd<'_>, name: &str, most: u64) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Opens the file of an `O_PATH` descriptor for reading.
-pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+/// Opens the file of an `O_PATH` descriptor.
+///
+/// # Errors
+/// The kernel's error.
+pub fn reopen(found: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
 }
 

@@ -122,10 +122,8 @@ pub(super) fn thread_ids(tgid: u32) -> Vec<u32> {
 /// A thread of a process that neither has ended nor is about to: the first one, if possible.
 #[must_use]
 pub fn running_thread(tgid: u32) -> Option<u32> {
-    let is_killed = |tid: u32| {
-        let status = procfs::read(&format!("/proc/{tid}/status")).ok();
-        status.and_then(|text| procfs::parse_status(&text)).is_none_or(|status| status.killed)
-    };
+    let is_killed =
+        |tid: u32| procfs::status(&format!("/proc/{tid}/status")).is_none_or(|status| status.killed);
     let runs = |tid: &u32| {
         let stat = procfs::stat(*tid);
         stat.is_some_and(|stat| !is_dead(&stat) && !stat.exiting) && !is_killed(*tid)

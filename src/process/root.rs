@@ -219,10 +219,5 @@ pub(super) fn open_regular(
     if is_served(found.as_fd()) {
         return Err(OpenRefusal::Served);
     }
-    reopen(found.as_fd())
-}
-
-/// Opens the regular file of an `O_PATH` descriptor for reading.
-pub(super) fn reopen(found: BorrowedFd<'_>) -> Result<OwnedFd, OpenRefusal> {
-    Ok(procfs::reopen(found)?)
+    Ok(procfs::reopen(found.as_fd(), OFlags::RDONLY)?)
 }

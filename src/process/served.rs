@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
-use super::root::{self, OpenRefusal};
+use super::procfs;
+use super::root::OpenRefusal;
 use super::timed_calls::Tenant;
 
 /// Memory for copies, bytes: of all mapped files, and of those of one tenant.
@@ -66,7 +67,7 @@ impl AsFd for ServedFileCopy {
 /// Fills a copy with the first `size` bytes of the file of an `O_PATH` descriptor. When this returns, the file is
 /// closed.
 pub(super) fn fill(copy: OwnedFd, found: BorrowedFd<'_>, size: u64) -> Result<(), OpenRefusal> {
-    let file = File::from(root::reopen(found)?);
+    let file = File::from(procfs::reopen(found, OFlags::RDONLY)?);
     let failed = |e: io::Error| OpenRefusal::Errno(e.raw_os_error().unwrap_or(libc::EIO));
     io::copy(&mut file.take(size), &mut File::from(copy)).map_err(failed)?;
     Ok(())

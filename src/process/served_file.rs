@@ -3,7 +3,8 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fstatfs, statx};
+use rustix::io::Errno;
 
 use super::ioctl::has_extents;
 use super::procfs;
@@ -11,16 +12,21 @@ use super::procfs;
 /// `FUSE_SUPER_MAGIC` of `include/uapi/linux/magic.h`; virtiofs has the same.
 const FUSE: u64 = 0x6573_5546;
 /// `OVERLAYFS_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
-pub(super) const OVERLAY: u64 = 0x794c_7630;
+pub(super) const OVERLAYFS: u64 = 0x794c_7630;
+
+/// The magic number of the file system of a file, as statfs(2) has it.
+pub(super) fn file_system(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(u64::try_from(fstatfs(file)?.f_type).unwrap_or(0))
+}
 
 /// Whether a program serves the file system of a file, open or `O_PATH`, or may serve one below it.
 ///
 /// This asks the serving program. The program may fail, which counts as served, or never answer. So call this only in an
 /// opener or a helper. The kernel's own file systems always answer.
 pub fn is_served(file: BorrowedFd<'_>) -> bool {
-    match fstatfs(file).map(|fs| u64::try_from(fs.f_type)) {
-        Ok(Ok(FUSE)) => !is_of_hypervisor(file),
-        Ok(Ok(OVERLAY)) => may_be_above_served(file),
+    match file_system(file) {
+        Ok(FUSE) => !is_of_hypervisor(file),
+        Ok(OVERLAYFS) => may_be_above_served(file),
         Ok(_) => false,
         Err(_) => true,
     }
@@ -30,7 +36,7 @@ pub fn is_served(file: BorrowedFd<'_>) -> bool {
 /// own FUSE. A file with extents lies on a block device, since FUSE has no extents (`ovl_fiemap` asks the file below).
 /// Overlays of the host's own mounts are root's: those of process 1, whose mounts another process cannot change.
 fn may_be_above_served(file: BorrowedFd<'_>) -> bool {
-    if procfs::reopen(file).is_ok_and(|open| has_extents(open.as_fd())) {
+    if procfs::reopen(file, OFlags::RDONLY).is_ok_and(|open| has_extents(open.as_fd())) {
         return false;
     }
     let mounts = procfs::read("/proc/1/mountinfo").unwrap_or_default();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::no_allocations::{MAX_FILES, NoAllocations};
+use super::no_allocations::{MAX_FILES, NoAllocations, jvms};
 use crate::capture::{AllocationArguments, AllocationLink, AllocationProbes};
 use crate::jvm;
 use crate::process::TimedCalls;
@@ -101,21 +101,17 @@ impl AgentProbes {
 
     /// Says of each JVM once how it is sampled, or why it is not, and forgets those that have ended.
     pub(super) fn report(&mut self, world: &World) -> Vec<String> {
-        let mut jvms: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut named: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (tgid, jvm) in self.0.iter_mut().filter(|(_, jvm)| !jvm.is_reported) {
             // A later part says whether the agent has replied.
             jvm.is_reported = !matches!(jvm.probe, AgentProbeState::Waiting);
-            jvms.entry(jvm.text()).or_default().push(tgid.to_string());
+            named.entry(jvm.text()).or_default().push(*tgid);
         }
         let ended = |tgid: &u32| world.processes.has_ended(*tgid);
         for tgid in self.0.keys().copied().filter(ended).collect::<Vec<u32>>() {
             self.forget(tgid, &world.agent_sampling);
         }
-        let line = |(text, pids): (String, Vec<String>)| {
-            let noun = if pids.len() == 1 { "JVM" } else { "JVMs" };
-            text.replacen("JVM", &format!("{noun} {}", pids.join(", ")), 1)
-        };
-        jvms.into_iter().map(line).collect()
+        named.into_iter().map(|(text, tgids)| text.replacen("JVM", &jvms(&tgids), 1)).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::agent_probes::{AgentProbeCause, AgentProbes};
 use super::alloc_tracer::{TracerSite, sites};
 use super::jvm_setup::is_libjvm;
-use super::no_allocations::{MAX_FILES, NoAllocations};
+use super::no_allocations::{MAX_FILES, NoAllocations, jvms};
 use crate::capture::{AllocationLink, AllocationProbes};
 use crate::jvm;
 use crate::plan::allowance::TimeAllowance;
@@ -64,8 +64,8 @@ struct AllocationStage {
     /// Processes whose file may be probed later: too many are probed now, or the calls of a tenant hang.
     refused: BTreeSet<u32>,
     libraries: BTreeMap<InodeTraits, ProbedLibrary>,
-    /// Files that have no traits because they were not opened.
-    unopened: BTreeMap<String, ProbedLibrary>,
+    /// Files that could not be opened or probed since the last report, by path.
+    unprobeable: BTreeMap<String, ProbedLibrary>,
     /// Whether any JVM was found.
     found: bool,
 }
@@ -82,7 +82,7 @@ pub(in crate::runtime) fn stage(probes: AllocationProbes, sampled: JavaAllocatio
         postponed: BTreeSet::new(),
         refused: BTreeSet::new(),
         libraries: BTreeMap::new(),
-        unopened: BTreeMap::new(),
+        unprobeable: BTreeMap::new(),
         found: false,
     })
 }
@@ -138,17 +138,16 @@ impl Stage for AllocationStage {
         if !self.found {
             report.warnings.push("alloc has no samples: no JVM ran".to_owned());
         }
-        let all = self.libraries.values_mut().chain(self.unopened.values_mut());
+        let all = self.libraries.values_mut().chain(self.unprobeable.values_mut());
         report.warnings.extend(all.filter_map(ProbedLibrary::take_warning));
         report.warnings.extend(self.agents.report(world));
-        let pids: Vec<String> = self.postponed.iter().map(u32::to_string).collect();
-        if !pids.is_empty() {
+        if !self.postponed.is_empty() {
             report.warnings.push(format!(
-                "allocations are not sampled in JVMs {}: reading the files of others took all the time that is allowed",
-                pids.join(", ")
+                "allocations are not sampled in {}: reading the files of others took all the time that is allowed",
+                jvms(&self.postponed)
             ));
         }
-        self.unopened.clear();
+        self.unprobeable.clear();
     }
 }
 
@@ -206,47 +205,17 @@ impl AllocationStage {
         if self.sampled == JavaAllocations::Objects {
             return self.agents.want(tgid, AgentProbeCause::Chosen, &world.agent_sampling);
         }
-        let opened = if file.is_copy() { Err(NoAllocations::Served) } else { Ok(()) };
-        let opened = opened.and_then(|()| {
-            let fd = file.fd().map_err(|why| NoAllocations::Unopened(why.to_string()))?;
-            let traits = self.timed_calls.run(tgid, {
-                let fd = Arc::clone(&fd);
-                move || InodeTraits::of(fd.as_fd())
-            });
-            match traits {
-                Ok(Ok(traits)) => Ok((fd, traits)),
-                Ok(Err(error)) => Err(NoAllocations::Unopened(error.to_string())),
-                Err(_) => Err(NoAllocations::TooSlow),
-            }
-        });
-        let library = match opened {
-            Err(why) => {
-                let library = || ProbedLibrary::new(path.clone(), file, Err(why));
-                self.unopened.entry(path.clone()).or_insert_with(library)
-            }
-            Ok((fd, traits)) => {
-                if !self.libraries.contains_key(&traits) {
-                    let attached = self.attach_timed(tgid, fd);
-                    match &attached {
-                        Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
-                        Err(NoAllocations::Stripped) => {
-                            log::info!(
-                                "allocations: {path} of process {tgid} has no symbols: its agent is asked"
-                            );
-                        }
-                        Err(why) => log::info!("allocations: {path} of process {tgid}: {why}"),
-                    }
-                    if matches!(attached, Err(NoAllocations::TooMany | NoAllocations::TooSlow)) {
-                        self.refused.insert(tgid);
-                        let library = || ProbedLibrary::new(path.clone(), file, attached);
-                        let library = self.unopened.entry(path.clone()).or_insert_with(library);
-                        library.tgids.insert(tgid);
-                        return;
-                    }
-                    self.libraries.insert(traits, ProbedLibrary::new(path.clone(), file, attached));
-                }
+        let library = match self.probed(tgid, file, &path) {
+            Ok(traits) => {
                 let Some(library) = self.libraries.get_mut(&traits) else { return };
                 library
+            }
+            Err(why) => {
+                if matches!(why, NoAllocations::TooMany | NoAllocations::TooSlow) {
+                    self.refused.insert(tgid);
+                }
+                let library = || ProbedLibrary::new(path.clone(), file, Err(why));
+                self.unprobeable.entry(path.clone()).or_insert_with(library)
             }
         };
         if library.attached.as_ref().is_err_and(|why| *why == NoAllocations::Stripped) {
@@ -254,6 +223,36 @@ impl AllocationStage {
         } else {
             library.tgids.insert(tgid);
         }
+    }
+
+    /// The traits of a file in `libraries`, which is probed now if it is new. An error may have gone later.
+    fn probed(&mut self, tgid: u32, file: &MappedFile, path: &str) -> Result<InodeTraits, NoAllocations> {
+        if file.is_copy() {
+            return Err(NoAllocations::Served);
+        }
+        let fd = file.fd().map_err(|why| NoAllocations::Unopened(why.to_string()))?;
+        let traits = self.timed_calls.run(tgid, {
+            let fd = Arc::clone(&fd);
+            move || InodeTraits::of(fd.as_fd())
+        });
+        let traits = traits
+            .map_err(|_| NoAllocations::TooSlow)?
+            .map_err(|error| NoAllocations::Unopened(error.to_string()))?;
+        if !self.libraries.contains_key(&traits) {
+            let attached = self.attach_timed(tgid, fd);
+            match &attached {
+                Ok(_) => log::info!("allocations: {path} of process {tgid} is probed"),
+                Err(NoAllocations::Stripped) => {
+                    log::info!("allocations: {path} of process {tgid} has no symbols: its agent is asked");
+                }
+                Err(why) => log::info!("allocations: {path} of process {tgid}: {why}"),
+            }
+            if let Err(why @ (NoAllocations::TooMany | NoAllocations::TooSlow)) = attached {
+                return Err(why);
+            }
+            self.libraries.insert(traits, ProbedLibrary::new(path.to_owned(), file, attached));
+        }
+        Ok(traits)
     }
 
     fn attach_timed(&mut self, tgid: u32, file: Arc<OwnedFd>) -> Result<TlabLinks, NoAllocations> {
@@ -276,9 +275,7 @@ impl ProbedLibrary {
     fn take_warning(&mut self) -> Option<String> {
         let tgids = std::mem::take(&mut self.tgids);
         let why = self.attached.as_ref().err().filter(|_| !tgids.is_empty())?;
-        let pids: Vec<String> = tgids.iter().map(u32::to_string).collect();
-        let jvms = if pids.len() == 1 { "JVM" } else { "JVMs" };
-        Some(format!("allocations are not sampled in {jvms} {}: {}: {why}", pids.join(", "), self.path))
+        Some(format!("allocations are not sampled in {}: {}: {why}", jvms(&tgids), self.path))
     }
 }
 

@@ -140,8 +140,7 @@ impl ThreadNameState {
 
 /// A thread's id in its own PID namespace.
 pub(super) fn number(tgid: u32, tid: u32) -> Option<u32> {
-    let status = procfs::read(&format!("/proc/{tgid}/task/{tid}/status")).ok()?;
-    procfs::parse_status(&status).map(|status| status.ns_tid)
+    Some(procfs::status(&format!("/proc/{tgid}/task/{tid}/status"))?.ns_tid)
 }
 
 /// Whether `comm` is what `os::set_native_thread_name` (os_linux.cpp) makes of a name, in modified UTF-8. HotSpot keeps

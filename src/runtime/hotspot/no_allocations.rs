@@ -24,3 +24,9 @@ pub(super) enum NoAllocations {
     #[error("{MAX_FILES} other files of HotSpot are probed already")]
     TooMany,
 }
+
+/// Process ids of JVMs in a sentence: `JVM 7`, `JVMs 7, 8`.
+pub(super) fn jvms<'a>(tgids: impl IntoIterator<Item = &'a u32>) -> String {
+    let tgids: Vec<String> = tgids.into_iter().map(u32::to_string).collect();
+    format!("JVM{} {}", if tgids.len() == 1 { "" } else { "s" }, tgids.join(", "))
+}

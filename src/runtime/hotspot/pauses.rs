@@ -42,8 +42,7 @@ impl Pauses {
         let known = self.place.clone();
         let read = processes.look_at_memory(tgid, move |memory| {
             let place = known.or_else(|| {
-                let status = procfs::read(&format!("/proc/{tgid}/status")).ok()?;
-                let ns_pid = procfs::parse_status(&status)?.ns_pid;
+                let ns_pid = procfs::status(&format!("/proc/{tgid}/status"))?.ns_pid;
                 memory.mapped_at(|path| is_counters(path, ns_pid))
             })?;
             let range = place.start..place.end.min(place.start.saturating_add(MAX_BYTES));
