@@ -33,6 +33,8 @@ pub enum Limit {
     TracePrograms,
     /// Distinct spans in a profile.
     Spans,
+    /// Stacks that ended waits, and their frames.
+    Wakers,
 }
 
 /// How reports show a limit.
@@ -61,6 +63,7 @@ impl Limit {
             Limit::WaitThreads,
             Limit::TracePrograms,
             Limit::Spans,
+            Limit::Wakers,
         ]
         .into_iter()
     }
@@ -81,6 +84,12 @@ impl Limit {
     #[must_use]
     pub fn advice(self) -> &'static str {
         self.text().advice
+    }
+
+    /// Whether a number is that of one part of a session, and not of the session up to now.
+    #[must_use]
+    pub fn is_per_part(self) -> bool {
+        matches!(self, Limit::Stacks | Limit::Spans)
     }
 
     fn text(self) -> LimitText {
@@ -146,6 +155,11 @@ impl Limit {
                 name: "spans",
                 what: "samples of spans beyond those that a profile holds",
                 advice: "These samples have no trace. Use a shorter -d, or a lower -F.",
+            },
+            Limit::Wakers => LimitText {
+                name: "wakers",
+                what: "stacks of wakers beyond those that jbpf-prof keeps",
+                advice: "Waits that these stacks ended show [waker unknown]. Select fewer processes with -p.",
             },
         }
     }
@@ -221,6 +235,28 @@ mod tests {
             assert!(limit.advice().ends_with('.'), "{limit:?}");
             assert_eq!(serde_json::to_string(&limit).unwrap(), format!("\"{}\"", limit.name()));
         }
+    }
+
+    #[test]
+    fn all_has_each_limit() {
+        // The error lists the variants, in their order.
+        let error = serde_json::from_str::<Limit>("\"?\"").unwrap_err().to_string();
+        let variants: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+        let all: Vec<&str> = Limit::all().map(Limit::name).collect();
+        assert_eq!(variants, all, "{error}");
+    }
+
+    #[test]
+    fn the_table_in_troubleshooting_has_each_limit() {
+        let page = include_str!("../docs/troubleshooting.md");
+        let (_, section) = page.split_once("\n## Limits reached\n").unwrap();
+        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+        let mut documented: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
+        documented.sort_unstable();
+        let mut all: Vec<&str> = Limit::all().map(Limit::name).collect();
+        all.sort_unstable();
+        assert_eq!(documented, all);
     }
 
     #[test]

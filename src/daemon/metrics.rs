@@ -7,7 +7,7 @@ use super::exposition::{Exposition, Metric};
 use super::kubelet::KubeletPolls;
 use super::push::PushStats;
 use super::store::StoreTotals;
-use crate::limits::Limit;
+use crate::limits::{Limit, LimitRow};
 use crate::profile::UnknownReason;
 use crate::profile::report::{Cost, ReportedNameSource};
 use crate::serve::FeedStats;
@@ -67,7 +67,11 @@ struct SessionCounters<K> {
 impl<K: Ord + Clone> SessionCounters<K> {
     fn update(&mut self, key: K, now: f64) {
         let last = self.last.insert(key.clone(), now).unwrap_or(0.0);
-        *self.total.entry(key).or_default() += if now >= last { now - last } else { now };
+        self.add(key, if now >= last { now - last } else { now });
+    }
+
+    fn add(&mut self, key: K, more: f64) {
+        *self.total.entry(key).or_default() += more;
     }
 }
 
@@ -100,10 +104,7 @@ impl Metrics {
         for row in &report.first.unknown.rows {
             *self.unknown.entry(row.why.label()).or_default() += row.frames;
         }
-        for limit in Limit::all() {
-            let rows = report.limits.iter().filter(|row| row.limit == limit);
-            self.limits.update(limit.name(), rows.map(|row| row.left_out as f64).sum());
-        }
+        self.add_limits(&report.limits);
         for (result, n) in &resource_use.attached {
             self.attached.update(result.clone(), *n as f64);
         }
@@ -124,6 +125,18 @@ impl Metrics {
         self.cpu.update("bpf", bpf_s.unwrap_or(0.0));
         self.maps_bytes = maps_bytes;
         self.resource_use = resource_use.clone();
+    }
+
+    fn add_limits(&mut self, reached: &[LimitRow]) {
+        for limit in Limit::all() {
+            let rows = reached.iter().filter(|row| row.limit == limit);
+            let left_out = rows.map(|row| row.left_out as f64).sum();
+            if limit.is_per_part() {
+                self.limits.add(limit.name(), left_out);
+            } else {
+                self.limits.update(limit.name(), left_out);
+            }
+        }
     }
 
     /// A session has ended, and the next one counts from 0. The CPU time of this process goes on.
@@ -339,6 +352,7 @@ fn source(names: &ReportedNameSource) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::{FeedStats, Metrics, SessionCounters};
+    use crate::limits::{Limit, LimitRow};
 
     #[test]
     fn counters_go_on_when_a_session_starts_anew() {
@@ -347,6 +361,16 @@ mod tests {
             sum.update("a", now);
         }
         assert_eq!(sum.total["a"], 6.0);
+    }
+
+    #[test]
+    fn limits_of_one_window_add_up_and_those_of_a_session_replace() {
+        let mut metrics = Metrics::default();
+        let row = |limit| LimitRow { limit, subject: String::new(), left_out: 5 };
+        for _window in 0..2 {
+            metrics.add_limits(&[row(Limit::Stacks), row(Limit::Mappings)]);
+        }
+        assert_eq!((metrics.limits.total["stacks"], metrics.limits.total["mappings"]), (10.0, 5.0));
     }
 
     #[test]

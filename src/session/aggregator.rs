@@ -203,6 +203,11 @@ impl Aggregator {
         self.untimed
     }
 
+    /// Stacks of wakers for which there was no room.
+    pub(super) fn wakers_left_out(&self) -> u64 {
+        self.wakers.left_out()
+    }
+
     /// Adds a window after all stages have seen its stacks.
     pub(super) fn on_window(&mut self, world: &mut World, batch: WindowBatch) {
         let WindowBatch { window: counted, events, end, totals, program: _ } = batch;

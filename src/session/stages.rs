@@ -165,6 +165,7 @@ impl<'a> Stages<'a> {
         self.limits.merge(self.world.limits());
         self.limits.note(Limit::ThreadNames, "", self.aggregator.cut_names());
         self.limits.note(Limit::WaitThreads, "", self.aggregator.untimed());
+        self.limits.note(Limit::Wakers, "", self.aggregator.wakers_left_out());
         self.stages.iter().for_each(|stage| stage.limits(&mut self.limits));
     }
 

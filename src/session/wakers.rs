@@ -10,7 +10,7 @@ use crate::waits::reason::TRACEPOINT_CALLERS;
 
 /// Windows for which a stack is kept: a thread may get its CPU, or its stack its names, long after it was woken.
 const KEPT_WINDOWS: u64 = 8;
-/// The most stacks that are kept, and their frames. Waits that were ended by others say so.
+/// The most stacks that are kept, and their frames. Waits that were ended by others show [`UNKNOWN`].
 const MAX_KEPT: usize = 1 << 16;
 const MAX_FRAMES: usize = 4 << 20;
 
@@ -49,6 +49,8 @@ pub(super) struct Wakers {
     frames: usize,
     /// The frames of these stacks, each once.
     shown: HashSet<Arc<Frame>>,
+    /// Stacks for which there was no room, each once for each window that has it.
+    left_out: u64,
 }
 
 impl Wakers {
@@ -60,15 +62,21 @@ impl Wakers {
         let has_room = replaced.is_some() || self.by_id.len() < MAX_KEPT;
         let all = self.frames - replaced.unwrap_or_default() + frames.len();
         if !has_room || all > MAX_FRAMES {
-            // It keeps its names as they were.
-            if let Some(known) = self.by_id.get_mut(&id) {
-                known.window = window;
+            match self.by_id.get_mut(&id) {
+                // A known stack keeps its names as they were.
+                Some(known) => known.window = window,
+                None => self.left_out += 1,
             }
             return;
         }
         let frames = frames.into_iter().map(|frame| self.intern(frame)).collect();
         self.frames = all;
         self.by_id.insert(id, Waker { window, frames });
+    }
+
+    /// Stacks for which there was no room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     fn intern(&mut self, frame: Frame) -> Arc<Frame> {
@@ -175,8 +183,11 @@ mod tests {
         for id in 1..=10_000 {
             wakers.add(WakerId::new(id).unwrap(), 1, Vec::new(), &deep);
         }
-        assert_eq!((wakers.by_id.len(), wakers.shown.len()), (MAX_FRAMES / 1000, 1));
+        let room = MAX_FRAMES / 1000;
+        assert_eq!((wakers.by_id.len(), wakers.shown.len()), (room, 1));
+        assert_eq!(wakers.left_out(), 10_000 - room as u64);
         wakers.add(WakerId::new(1).unwrap(), 9, Vec::new(), &deep);
+        assert_eq!(wakers.left_out(), 10_000 - room as u64, "a known stack has its room");
         wakers.forget_old(2 + KEPT_WINDOWS);
         assert_eq!((wakers.by_id.len(), wakers.frames), (1, 1000));
     }

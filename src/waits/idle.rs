@@ -152,6 +152,8 @@ fn jvm_thread(frames: &[Arc<Frame>], comm: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::profile::Kind;
     use crate::sample::ThreadState;
@@ -162,6 +164,19 @@ mod tests {
         let of_rules = JAVA.iter().chain(NATIVE).flat_map(|rule| rule.reasons);
         let wrong = of_rules.chain(REASONS).find(|wanted| !reason::names().any(|known| known == **wanted));
         assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn each_rule_is_documented() {
+        let page = include_str!("../../docs/waiting.md");
+        let (_, section) = page.split_once("\n## Idle threads\n").unwrap();
+        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+        let rules = rows.iter().filter_map(|row| row.split('|').nth(1));
+        let documented: BTreeSet<&str> =
+            rules.flat_map(|rules| rules.split('`').skip(1).step_by(2)).collect();
+        let known: BTreeSet<&str> = names().chain(["JVM thread", "kernel thread"]).collect();
+        assert_eq!(documented, known);
     }
 
     #[test]
