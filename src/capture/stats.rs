@@ -4,14 +4,27 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-/// Run time of a program since its load, while statistics were enabled.
+/// Run time of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
     /// Run time in nanoseconds.
     pub ns: u64,
-    /// Number of runs that the kernel timed.
+    /// Number of runs.
     pub runs: u64,
+}
+
+impl RunStats {
+    fn scale(self, by: f64) -> RunStats {
+        let scale = |n: u64| (n as f64 * by) as u64;
+        RunStats { ns: scale(self.ns), runs: scale(self.runs) }
+    }
+
+    /// What was added since `before`.
+    fn since(self, before: RunStats) -> RunStats {
+        RunStats { ns: self.ns.saturating_sub(before.ns), runs: self.runs.saturating_sub(before.runs) }
+    }
 }
 
 impl std::ops::AddAssign for RunStats {
@@ -21,11 +34,92 @@ impl std::ops::AddAssign for RunStats {
     }
 }
 
+/// Measures what programs cost. To time a run costs the kernel up to 0.1 µs, as much as some programs take that run at each
+/// context switch. So the runs of such programs are timed only in one window of [`RunMeter::EVERY`], and those of the other
+/// windows are taken to have cost as much.
+#[derive(Debug)]
+pub(super) struct RunMeter {
+    /// Whether runs are timed in some windows only.
+    in_turns: bool,
+    windows: u32,
+    /// The kernel times the runs while this is open.
+    timing: Option<OwnedFd>,
+    /// When the present state began, and what the kernel had counted then.
+    since: Instant,
+    counted: RunStats,
+    /// What was measured or estimated before.
+    total: RunStats,
+    /// The last timed part, and its length.
+    last: RunStats,
+    length: Duration,
+}
+
+impl RunMeter {
+    /// A window that is timed, and the windows after it that are not.
+    const EVERY: u32 = 8;
+
+    /// Begins to time runs; `None` where the kernel cannot.
+    pub(super) fn start(in_turns: bool) -> Option<RunMeter> {
+        Some(RunMeter::new(in_turns, enable().ok()?, Instant::now()))
+    }
+
+    fn new(in_turns: bool, timing: OwnedFd, since: Instant) -> RunMeter {
+        RunMeter {
+            in_turns,
+            windows: 0,
+            timing: Some(timing),
+            since,
+            counted: RunStats::default(),
+            total: RunStats::default(),
+            last: RunStats::default(),
+            length: Duration::ZERO,
+        }
+    }
+
+    /// The cost up to `now`, if the kernel has counted `counted`.
+    pub(super) fn cost(&self, counted: RunStats, now: Instant) -> RunStats {
+        let mut cost = self.total;
+        cost += self.present(counted, now);
+        cost
+    }
+
+    /// The cost of the present state.
+    fn present(&self, counted: RunStats, now: Instant) -> RunStats {
+        if self.timing.is_some() {
+            return counted.since(self.counted);
+        }
+        let parts = self.length_of_present(now).as_secs_f64() / self.length.as_secs_f64().max(1e-3);
+        self.last.scale(parts)
+    }
+
+    fn length_of_present(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    /// A window ends `now`, when the kernel has counted `counted`.
+    pub(super) fn on_window(&mut self, counted: RunStats, now: Instant) {
+        self.windows += 1;
+        let times = !self.in_turns || self.windows.is_multiple_of(RunMeter::EVERY);
+        if times == self.timing.is_some() {
+            return;
+        }
+        let present = self.present(counted, now);
+        self.total += present;
+        if self.timing.take().is_some() {
+            (self.last, self.length) = (present, self.length_of_present(now));
+        } else {
+            // If the kernel refuses, the estimate goes on.
+            self.timing = enable().ok();
+        }
+        (self.since, self.counted) = (now, counted);
+    }
+}
+
 /// Enables the kernel's run time statistics of BPF programs until the descriptor is closed.
 ///
 /// # Errors
 /// `EINVAL` before 5.8, `EPERM` without `CAP_SYS_ADMIN`.
-pub(super) fn enable() -> io::Result<OwnedFd> {
+fn enable() -> io::Result<OwnedFd> {
     // SAFETY: the call takes a number and returns a descriptor.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
@@ -62,4 +156,42 @@ fn info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
         return Err(io::Error::from_raw_os_error(-rc));
     }
     Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::{Duration, Instant};
+
+    use super::{RunMeter, RunStats};
+
+    fn counted(runs: u64) -> RunStats {
+        RunStats { ns: 200 * runs, runs }
+    }
+
+    #[test]
+    fn windows_that_are_not_timed_cost_as_much_as_the_last_timed_one() {
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let timing = File::open("/dev/null").unwrap().into();
+        let mut meter = RunMeter::new(true, timing, begin);
+        assert_eq!(meter.cost(counted(70), begin + second), counted(70), "timed");
+        meter.on_window(counted(100), begin + second);
+        assert_eq!(meter.cost(counted(100), begin + second), counted(100));
+        assert_eq!(meter.cost(counted(100), begin + 3 * second), counted(300));
+        for window in 2..8 {
+            meter.on_window(counted(100), begin + window * second);
+        }
+        assert_eq!(meter.cost(counted(100), begin + 8 * second), counted(800));
+    }
+
+    #[test]
+    fn events_that_are_rare_are_timed_all_the_time() {
+        let begin = Instant::now();
+        let mut meter = RunMeter::new(false, File::open("/dev/null").unwrap().into(), begin);
+        for window in 1..20 {
+            let now = begin + Duration::from_secs(window);
+            meter.on_window(counted(window), now);
+            assert_eq!(meter.cost(counted(window), now), counted(window));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 use anyhow::{Context, ensure};
@@ -21,7 +21,7 @@ use super::perf_source::PerfEventSource;
 use super::probe_place::FunctionPlace;
 use super::program::{BpfProgram, ExpectedLoad};
 use super::source::{EventSource, ExpectedSamples, StopState};
-use super::stats::{self, RunStats};
+use super::stats::{self, RunMeter, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::{CountedStack, Event, EventPeriod, MonoNs, Stack, StackKey};
 
@@ -70,7 +70,8 @@ pub struct Capture {
     running: bool,
     /// Keeps the kernel's run time statistics enabled; `None` if the kernel or a missing capability does not allow
     /// them.
-    stats: Option<OwnedFd>,
+    /// `None` before the start, and without the kernel's statistics.
+    meter: Option<RunMeter>,
 }
 
 /// What [`Capture::prepare`] opens: events, filter, kernel types.
@@ -130,7 +131,7 @@ impl Capture {
         let woken = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
         let (data, at_once) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET);
         epoll::add(&woken, program.ring().as_fd(), data, at_once).context("ring buffer")?;
-        Ok(Capture { program, sources, ring, woken, arrivals, running: false, stats: stats::enable().ok() })
+        Ok(Capture { program, sources, ring, woken, arrivals, running: false, meter: None })
     }
 
     /// Starts sampling.
@@ -139,6 +140,7 @@ impl Capture {
     /// When a source cannot start its events.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.running = true;
+        self.meter = RunMeter::start(self.program.events().contains(&Event::Wait));
         self.sources.iter().try_for_each(|source| source.start())
     }
 
@@ -199,6 +201,9 @@ impl Capture {
         }
         self.ring.consume().context("reading the ring of stacks")?;
         let arrived = self.arrivals.borrow_mut()[old as usize].take();
+        if let (Some(counted), Some(meter)) = (self.counted_runs(), &mut self.meter) {
+            meter.on_window(counted, Instant::now());
+        }
         let counts = self.program.take_counts(old)?;
         let counters = self.program.events().iter().map(|event| {
             let counters = self.program.take_counters(old, *event)?;
@@ -243,10 +248,15 @@ impl Capture {
         self.sources.iter().map(|source| source.elapsed()).collect()
     }
 
-    /// The cost of the BPF programs so far; `None` without the kernel's statistics.
+    /// The cost of the BPF programs so far; with waits most of it is estimated ([`RunMeter`]). `None` without the kernel's
+    /// statistics.
     #[must_use]
     pub fn run_stats(&self) -> Option<RunStats> {
-        self.stats.as_ref()?;
+        Some(self.meter.as_ref()?.cost(self.counted_runs()?, Instant::now()))
+    }
+
+    /// The cost of the BPF programs, as far as the kernel has timed their runs.
+    fn counted_runs(&self) -> Option<RunStats> {
         let mut sum = RunStats::default();
         for program in self.program.events().iter().flat_map(|event| self.program.fds(*event)) {
             sum += stats::read(program).ok()?;
