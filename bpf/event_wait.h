@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * Waiting: time in which a thread has no CPU. A switch notes when a thread loses its CPU and why. A wakeup notes when
+ * Waiting: time in which a thread has no CPU. A switch notes when a thread loses its CPU and why. The waker notes when
  * the thread may run again. The end of a switch, in the thread that runs again, takes the samples. The loader reads an
  * iterator at the end of a profile, which takes the samples of waits that are not over.
  */
@@ -33,10 +33,8 @@ static __always_inline bool is_timed(struct task_struct *task, __u32 tgid, __u32
 }
 
 /* The thread with this entry (NULL: there was no room for one) loses its CPU now. */
-static __always_inline void begin_wait(struct thread_wait *w, __u32 state, bool woken)
+static __always_inline void begin_wait(struct thread_wait *w, __u32 state, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns();
-
 	if (!w) {
 		add_untimed();
 		return;
@@ -44,7 +42,6 @@ static __always_inline void begin_wait(struct thread_wait *w, __u32 state, bool 
 	/* The end of the last wait was not seen: the kernel skipped the program there. */
 	if (w->since)
 		add_untimed();
-	w->woken = woken ? now : 0;
 	w->woken_at = 0;
 	w->waker_stack = 0;
 	w->state = state;
@@ -53,10 +50,10 @@ static __always_inline void begin_wait(struct thread_wait *w, __u32 state, bool 
 }
 
 /* sched_switch(preempt, prev, next, prev_state), in `prev` before the switch. prev_state: from 5.18 on. */
-SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
+SEC("tp_btf/sched_switch") int on_switch(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[1];
-	__u64 id = bpf_get_current_pid_tgid(), bits = 0;
+	__u64 id = bpf_get_current_pid_tgid(), now = note_switch(), bits = 0;
 	struct jp_wait_control *control = begun_control();
 	struct thread_wait *w;
 	__u32 tid = (__u32)id;
@@ -82,42 +79,43 @@ SEC("raw_tp/sched_switch") int on_switch(struct raw_args *ctx)
 	if (!w)
 		w = add_wait(task, id >> 32);
 	if (!control->end) /* else the entry says that the thread had a CPU until now */
-		begin_wait(w, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits), false);
+		begin_wait(w, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits),
+			   now);
 	return 0;
 }
 
 /*
  * sched_waking(task), in the waker: sched_wakeup may come in an interrupt on the CPU on which the thread will run
- * (ttwu_queue_wakelist).
+ * (ttwu_queue_wakelist). The thread itself may still be on its way to its switch, on another CPU: see `copy_wait`.
  */
 SEC("raw_tp/sched_waking") int on_waking(struct raw_args *ctx)
 {
-	struct task_struct *task = (struct task_struct *)ctx->args[0];
-	__u64 id = bpf_get_current_pid_tgid(), address;
-	struct thread_wait *w = wait_of(task);
+	struct thread_wait *w = wait_of((struct task_struct *)ctx->args[0]);
+	__u64 now, since;
 
-	if (!w || !w->since || w->woken)
+	if (!w)
 		return 0;
-	address = id >> 32 == w->tgid ? futex_address() : 0;
-	if (address) {
-		w->woken_at = address;
-		w->waker = (__u32)id;
-	}
-	if (config.wakers)
-		record_waker(ctx, w);
+	now = bpf_ktime_get_ns();
+	since = w->since;
+	if (since && w->woken > since)
+		return 0;
+	w->woken = now;
+	if (has_sample(w, since, now))
+		find_waker(ctx, w);
 	return 0;
 }
 
-/* sched_wakeup(task). A thread that was only preempted has no wakeup. */
-SEC("raw_tp/sched_wakeup") int on_wakeup(struct raw_args *ctx)
+/*
+ * sched_wakeup(task): the thread is in a queue now, which may be throttled. Before 6.18: from then on a thread is
+ * throttled only on its way to user mode.
+ */
+SEC("tp_btf/sched_wakeup") int on_wakeup(struct raw_args *ctx)
 {
 	struct task_struct *task = (struct task_struct *)ctx->args[0];
 	struct thread_wait *w = wait_of(task);
 
-	if (w && w->since && !w->woken) {
+	if (w && w->since)
 		w->queued = queued_state(task);
-		w->woken = bpf_ktime_get_ns();
-	}
 	return 0;
 }
 
@@ -130,7 +128,7 @@ SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
 	if (!running_control())
 		return 0;
 	if (is_timed(task, tgid, BPF_CORE_READ(task, pid)))
-		begin_wait(add_wait(task, tgid), JP_STATE_runnable, true);
+		begin_wait(add_wait(task, tgid), JP_STATE_runnable, bpf_ktime_get_ns());
 	else /* the iterator may have added an entry while the last thread at this address ended */
 		forget_wait(task);
 	return 0;
@@ -179,7 +177,7 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 		if (part->asleep_samples)
 			find_lock(t.s->walk.slot, w->woken_at && w->woken_at == futex_address() ? w->waker : 0,
 				  own_tid(task));
-		note_waker(t.s, w->woken, w->waker_stack);
+		note_waker(t.s, sleeps(w->state) && w->woken, w->waker_stack);
 		identify(t.s, task, JP_EVENT_wait);
 		note_context(t.s);
 	}
@@ -191,7 +189,7 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 /* The current thread has a CPU again: its wait is over. */
 static __always_inline int end_wait(void *ctx, const bool atomics)
 {
-	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	__u64 id = bpf_get_current_pid_tgid(), now = last_switch();
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	/*
 	 * After the end of sampling this takes the parts of waits up to the end, until the iterator has taken the others.

@@ -23,10 +23,13 @@
 #include "marks.h"
 #include "sample.h"
 
+/* Of a new entry: its thread may have been woken for its first wait before the entry was there. */
+#define JP_WOKEN_BEFORE 1
+
 struct thread_wait {
 	__u64 start;  /* start_boottime of the thread */
 	__u64 since;  /* when the part of the wait began that has no samples yet; 0: the thread has a CPU */
-	__u64 woken;  /* when the thread was woken in this wait; 0: not yet */
+	__u64 woken;  /* when the thread was woken last, or JP_WOKEN_BEFORE; 0: not since the start of sampling */
 	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
 	__u32 state;  /* enum jp_state before the wakeup */
 	__u32 queued; /* enum jp_state after the wakeup */
@@ -70,6 +73,14 @@ struct {
 	__type(value, __u32);
 } waits_unseen SEC(".maps");
 
+/* 0 -> when each CPU switched last, ns. A read of the clock costs as much as a lookup in `thread_waits`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} last_switches SEC(".maps");
+
 /* parity -> waiting time on each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -96,6 +107,27 @@ static __always_inline struct jp_wait_control *running_control(void)
 	return control && !control->end ? control : NULL;
 }
 
+/* Notes that this CPU switches now; returns the time. */
+static __always_inline __u64 note_switch(void)
+{
+	__u64 now = bpf_ktime_get_ns(), *last;
+	__u32 zero = 0;
+
+	last = bpf_map_lookup_elem(&last_switches, &zero);
+	if (last)
+		*last = now;
+	return now;
+}
+
+/* When this CPU switched last. */
+static __always_inline __u64 last_switch(void)
+{
+	__u32 zero = 0;
+	__u64 *last = bpf_map_lookup_elem(&last_switches, &zero);
+
+	return last ? *last : 0;
+}
+
 static __always_inline struct jp_waited *waited_in(__u32 window)
 {
 	return bpf_map_lookup_elem(&waited, &window);
@@ -118,7 +150,11 @@ static __always_inline struct thread_wait *wait_of(struct task_struct *task)
 /* A new entry of a thread, which does not wait. NULL if the map is full. */
 static __always_inline struct thread_wait *add_wait(struct task_struct *task, __u32 tgid)
 {
-	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime), .tgid = tgid };
+	struct thread_wait first = {
+		.start = BPF_CORE_READ(task, start_boottime),
+		.woken = JP_WOKEN_BEFORE,
+		.tgid = tgid,
+	};
 	__u64 key = (__u64)task;
 	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
 
@@ -138,7 +174,7 @@ static __always_inline void forget_wait(struct task_struct *task)
 static __always_inline bool is_throttled(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->throttled))
-		return READ_NUMBER(task, throttled);
+		return BPF_CORE_READ_BITFIELD(task, throttled);
 	if (bpf_core_field_exists(task->se.cfs_rq) && bpf_core_field_exists(((struct cfs_rq *)0)->throttle_count)) {
 		struct cfs_rq *queue = BPF_CORE_READ(task, se.cfs_rq);
 
@@ -165,15 +201,25 @@ struct wait_part {
 	__u64 queued_samples;
 };
 
+/* Whether a thread in this state needs a wakeup. */
+static __always_inline bool sleeps(__u32 state)
+{
+	return state == JP_STATE_sleeping || state == JP_STATE_blocked;
+}
+
 /*
  * Copies the present wait of a thread. The iterator does so before it claims the wait by its `since`: a thread that runs
  * again and waits anew meanwhile has another one.
+ *
+ * A thread that has slept and runs again was woken. If no wakeup was seen since the begin of the wait, it came on another
+ * CPU while the thread was on its way to its switch: `advance` takes the begin instead, and the thread was in a queue
+ * all the time.
  */
 static __always_inline void copy_wait(struct wait_part *part, struct thread_wait *w)
 {
 	part->since = *(volatile __u64 *)&w->since;
-	part->woken = w->woken;
 	part->state = w->state;
+	part->woken = sleeps(part->state) ? w->woken : 0;
 	part->queued_state = w->queued;
 }
 
@@ -250,13 +296,22 @@ static __attribute__((noinline)) struct thread_wait *first_wait(struct task_stru
 /* Bits of a task's state (include/linux/sched.h), the same from 5.10 on. */
 #define TASK_UNINTERRUPTIBLE 0x02
 #define TASK_DEAD 0x80
+#define TASK_WAKING 0x200
 #define TASK_NOLOAD 0x400 /* with TASK_UNINTERRUPTIBLE: an idle kernel thread */
 
 static __always_inline __u64 state_now(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
-		return READ_NUMBER(task, __state);
-	return READ_NUMBER((struct task_struct___state *)task, state);
+		return BPF_CORE_READ_BITFIELD(task, __state);
+	return ((struct task_struct___state *)task)->state;
+}
+
+/* Whether a task with a wait that is not over has been woken, and queues for a CPU. */
+static __always_inline bool is_awake(struct task_struct *task)
+{
+	__u64 bits = state_now(task);
+
+	return !bits || (bits & TASK_WAKING);
 }
 
 /* Why a task with these bits has no CPU. */

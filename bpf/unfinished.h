@@ -114,6 +114,9 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 		return 0;
 	now = control->end ? control->end : bpf_ktime_get_ns();
 	copy_wait(&part, w);
+	/* Then the last wakeup ended another wait, unless it came before the iterator claimed a part of this one. */
+	if (part.woken <= part.since && !is_awake(task))
+		part.woken = 0;
 	waker_stack = w->waker_stack;
 	if (!part.since || now <= part.since)
 		return 0;

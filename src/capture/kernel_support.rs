@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::types::{Enum, EnumMember, FuncProto, Ptr, Struct, StructMember, Typedef};
 
 use super::wait_source::SwitchHook;
 use crate::sample::Event;
@@ -24,6 +24,8 @@ pub(super) struct AvailableSwitches {
     pub(super) hook: SwitchHook,
     /// `sched_switch` has the thread's state as an argument.
     pub(super) state: bool,
+    /// The queue into which a wakeup puts a thread may be throttled.
+    pub(super) throttled_queues: bool,
 }
 
 impl KernelSupport {
@@ -35,7 +37,8 @@ impl KernelSupport {
         }
         let types = btf.map_or_else(Btf::from_vmlinux, Btf::from_path).context("the kernel's types")?;
         let switches = || -> anyhow::Result<AvailableSwitches> {
-            Ok(AvailableSwitches { hook: SwitchHook::find()?, state: switch_has_state(&types) })
+            let (hook, state) = (SwitchHook::find()?, switch_has_state(&types));
+            Ok(AvailableSwitches { hook, state, throttled_queues: !throttles_tasks(&types) })
         };
         let switches = if waits { Some(switches()?) } else { None };
         Ok(KernelSupport { atomics: has_atomics(&types), switches })
@@ -51,6 +54,13 @@ fn switch_has_state(btf: &Btf<'_>) -> bool {
     };
     // The probe's own data, preempt, prev, next, and the state.
     signature().is_some_and(|function| function.len() >= 5)
+}
+
+/// Whether the scheduler throttles tasks on their way to user mode (Linux 6.18 and later), and not whole queues.
+fn throttles_tasks(btf: &Btf<'_>) -> bool {
+    let task: Option<Struct<'_>> = btf.type_by_name("task_struct");
+    let name = |member: StructMember<'_>| member.name.is_some_and(|name| name == "throttled");
+    task.is_some_and(|task| task.iter().any(name))
 }
 
 /// Whether BPF programs have atomic operations that return the old value: from 5.18 on, which has this helper too.

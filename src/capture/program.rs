@@ -17,7 +17,7 @@ use super::controls::ControlMap;
 use super::denied_syscall::DeniedSyscall;
 use super::filter::Filter;
 use super::idle_addresses::IdleAddressMap;
-use super::kernel_support::KernelSupport;
+use super::kernel_support::{AvailableSwitches, KernelSupport};
 use super::library::log_messages;
 use super::map::{create, typed};
 use super::numbers::EventNumbers;
@@ -190,7 +190,8 @@ impl BpfProgram {
     pub fn attach_wait(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
         let programs = &self.skel.progs;
         let KernelSupport { atomics, switches } = &self.available;
-        let hook = &switches.as_ref().context("waits are not sampled")?.hook;
+        let AvailableSwitches { hook, throttled_queues, .. } =
+            switches.as_ref().context("waits are not sampled")?;
         let at_end = match (hook, atomics) {
             (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
             (SwitchHook::FinishSwitch(function), atomics) => {
@@ -199,13 +200,15 @@ impl BpfProgram {
                 program.attach_kprobe(false, function).with_context(|| function.clone())
             }
         };
-        let attached = vec![
+        let mut attached = vec![
             programs.on_switch.attach().context("sched_switch")?,
             programs.on_waking.attach().context("sched_waking")?,
-            programs.on_wakeup.attach().context("sched_wakeup")?,
             programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
             at_end?,
         ];
+        if *throttled_queues {
+            attached.push(programs.on_wakeup.attach().context("sched_wakeup")?);
+        }
         let unfinished = if *atomics { &programs.unfinished } else { &programs.unfinished_plain };
         let unfinished = unfinished.attach().context("the iterator of waits")?;
         let control = MapHandle::try_from(&self.skel.maps.wait_control).context("times of waits")?;

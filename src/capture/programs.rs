@@ -45,7 +45,7 @@ pub(super) fn choose(
     }
 }
 
-/// The programs of an event before the load, but for those that run after a context switch.
+/// The programs of an event before the load, but for those that not each kernel needs.
 fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<&'o mut OpenProgramMut<'m>> {
     let programs = &mut open.progs;
     match event {
@@ -55,12 +55,7 @@ fn before_load<'o, 'm>(open: &'o mut OpenProfilerSkel<'m>, event: Event) -> Vec<
         Event::MajorFaults => vec![&mut programs.on_major_faults],
         Event::ContextSwitches => vec![&mut programs.on_context_switches],
         Event::Wait => {
-            vec![
-                &mut programs.on_switch,
-                &mut programs.on_waking,
-                &mut programs.on_wakeup,
-                &mut programs.on_wakeup_new,
-            ]
+            vec![&mut programs.on_switch, &mut programs.on_waking, &mut programs.on_wakeup_new]
         }
         Event::Alloc => vec![
             &mut programs.on_alloc,
@@ -92,6 +87,8 @@ fn choose_by_kernel(open: &mut OpenProfilerSkel<'_>, events: &[Event], available
     programs.on_sched_exit.set_autoload(waits && by_tracepoint);
     programs.on_finish_switch.set_autoload(waits && !by_tracepoint && *atomics);
     programs.on_finish_switch_plain.set_autoload(waits && !by_tracepoint && !atomics);
+    let throttled_queues = switches.as_ref().is_some_and(|switches| switches.throttled_queues);
+    programs.on_wakeup.set_autoload(throttled_queues);
     programs.unfinished.set_autoload(waits && *atomics);
     programs.unfinished_plain.set_autoload(waits && !atomics);
     programs.on_rss.set_autoload(rss && *atomics);
@@ -117,9 +114,10 @@ pub(super) fn of_fixed<'p>(
                 _ if available.atomics => &programs.on_finish_switch,
                 _ => &programs.on_finish_switch_plain,
             };
-            let begins =
-                [&programs.on_switch, &programs.on_waking, &programs.on_wakeup, &programs.on_wakeup_new];
-            begins.into_iter().chain([at_end]).map(|program| program.as_fd()).collect()
+            let queues = available.switches.as_ref().is_some_and(|switches| switches.throttled_queues);
+            let begins = [&programs.on_switch, &programs.on_waking, &programs.on_wakeup_new];
+            let all = begins.into_iter().chain(queues.then_some(&programs.on_wakeup)).chain([at_end]);
+            all.map(|program| program.as_fd()).collect()
         }
         Event::Alloc | Event::NativeAlloc => {
             of_allocations(skel, event).into_iter().map(|(_, program)| program).collect()
