@@ -70,4 +70,23 @@ static __always_inline __u64 stands_for(__u64 length, __u64 period)
 	return (JP_ESTIMATE_UNIT << JP_LENGTH_SHIFT) / probability;
 }
 
+/*
+ * The same for an allocation of which the place on the timeline is known. Buffers as large as the period can have the same
+ * place in their blocks again and again, so that the mean of all places would be wrong. One that covers no whole block has
+ * no mark with the probability `before` / period in its first block, and `after` / period in its last one.
+ */
+static __always_inline __u64 stands_for_at(__u64 place, __u64 length, __u64 period)
+{
+	const __u64 one = 1 << JP_LENGTH_SHIFT;
+	__u64 before = place % period, after = 2 * period - before - length, none;
+
+	/* Within one block. Shorter ones are rarely in two, and there the difference is small. */
+	if (before + length <= period || length < period >> 8)
+		return JP_ESTIMATE_UNIT * period / (length ? length : 1);
+	if (before + length >= 2 * period)
+		return JP_ESTIMATE_UNIT;
+	none = ((before << JP_LENGTH_SHIFT) / period) * ((after << JP_LENGTH_SHIFT) / period) >> JP_LENGTH_SHIFT;
+	return (JP_ESTIMATE_UNIT << JP_LENGTH_SHIFT) / (one - none);
+}
+
 #endif
