@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
-/* An iterator that lists which processes the filter sees in chosen cgroups. */
+/*
+ * An iterator that lists the group of each process in each hierarchy with chosen groups, and whether the filter wants
+ * that group.
+ */
 #ifndef JP_MEMBERS_H
 #define JP_MEMBERS_H
 

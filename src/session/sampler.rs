@@ -62,7 +62,8 @@ pub(super) struct ProgramHandles {
     /// The programs of each event of allocations.
     pub(super) allocations: Vec<AllocationProbes>,
     pub(super) contexts: ContextMap,
-    /// Processes that the cgroup filter matches; empty if there is no cgroup filter.
+    /// The groups of all processes, as the cgroup filter sees them, and whether it wants each; empty without a cgroup
+    /// filter.
     pub(super) members: Vec<CgroupMember>,
 }
 

@@ -1,4 +1,5 @@
-//! What a wait means: its reason in words, from the kernel's functions, and whether the thread was only idle.
+//! What a wait means: its reason in words, from functions of the kernel and of user space, and whether the thread was only
+//! idle.
 //!
 //! Depends on names of frames only, so that tests need no kernel.
 

@@ -1,4 +1,5 @@
-//! Why a thread waits, from the kernel functions on its stack: one table.
+//! Why a thread waits, from the functions on its stack: a table of kernel functions, one of user functions in a wait for a
+//! futex, and one of functions of PostgreSQL.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

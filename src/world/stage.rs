@@ -43,7 +43,7 @@ pub(crate) trait Stage {
     /// Adds the stage's results for a part of the session. All stacks of the part have their names.
     fn report(&mut self, _: &mut World, _: &PartEnd<'_>, _: &mut PartReport) {}
 
-    /// Adds what the stage left out because of a limit.
+    /// Notes how much the stage left out so far because of limits. Each number replaces the one before.
     fn limits(&self, _: &mut ReachedLimits) {}
 
     /// Whether the stage has work for the next [`Stage::on_tick`].

@@ -1,9 +1,10 @@
 //! The log of `jvm-symbols-agent`: which code HotSpot compiled, its addresses and its names.
 //!
 //! A log is a sealed memfd of the JVM. The log begins with a [`header`] of one page; [`record`]s follow. In front of
-//! each record is a [`RecordHeader`], which is written last: while the word is zero, there is no record. All numbers are little
-//! endian, either fixed or LEB128 varints. The writer needs neither `std` nor an allocator; the reader (feature
-//! `reader`) trusts no number in a log.
+//! each record is a [`RecordHeader`], which is written last: while the word is zero, there is no
+//! record. Numbers are little endian, either fixed or LEB128 varints. The debug records of compiled code are strings of
+//! bits, with exponential Golomb codes: see [`pc_encoder`]. The writer needs neither `std` nor an allocator; the reader
+//! (feature `reader`) trusts no number in a log.
 //!
 //! ```text
 //! | header, 4096 bytes | word | body, padded to 8 | word | body | 0 …
