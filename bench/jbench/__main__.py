@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from . import allocations, bystander, convert, difference, filter, hiccup, jdks, live, lock_times, native, page, paired, pointers, programs, real_waits, rivals, scaling, sinks, soak, tables, timeline, waits
+from . import allocations, bystander, convert, difference, events, filter, hiccup, jdks, live, lock_times, native, page, paired, pointers, programs, real_waits, rivals, scaling, sinks, soak, tables, timeline, waits
 from .cache import Cache
 from .figures import Figures
 from .jvm import EXACT
@@ -25,8 +25,8 @@ PARTS = ["attach", "truth", "processes", "cost", "hiccup", "native", "tables", "
 SOAK, POINTERS, RIVALS, SCALING, PAIRED, SINKS = "soak", "pointers", "rivals", "scaling", "paired", "sinks"
 LIVE, DIFF, PAGE, ALLOCATIONS = "live", "diff", "page", "allocations"
 DAEMON = [SOAK, LIVE, "bystander", "filter", SINKS, "timeline"]
-WAITS, REAL_WAITS, LOCK_TIMES = "waits", "real-waits", "lock-times"
-ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, REAL_WAITS, LOCK_TIMES, DIFF, PAGE, ALLOCATIONS]
+WAITS, REAL_WAITS, LOCK_TIMES, EVENTS = "waits", "real-waits", "lock-times", "events"
+ASKED_FOR = [*DAEMON, POINTERS, RIVALS, SCALING, PAIRED, WAITS, REAL_WAITS, LOCK_TIMES, EVENTS, DIFF, PAGE, ALLOCATIONS]
 # Parts that profile a running Java program.
 OF_PROGRAMS = {"attach", "truth", "processes", "cost", RIVALS, SCALING, PAIRED, ALLOCATIONS}
 # What the comparison with async-profiler needs to prove anything: samples, and a program that is large enough.
@@ -52,7 +52,8 @@ def main():
     parser.add_argument("--warm-rounds", type=int, default=6, help="compilations before the first measurement [6]")
     parser.add_argument("--frame-pointers", choices=FRAME_POINTERS, default="no", help="whether the JVM keeps them [no]")
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
-    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, of the allocations, and of each side of diff [3]")
+    parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, of the events, of the allocations, and of each side of diff [3]")
+    parser.add_argument("--event", action="append", choices=events.ALL, help="with --part events: only this event (repeatable)")
     parser.add_argument("--before", metavar="BINARY", help="with --part paired or sinks: what is compared with")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak, and twice of the part live [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the parts soak and live [20]")
@@ -61,7 +62,7 @@ def main():
     if bool({PAIRED, SINKS} & set(args.part or [])) != bool(args.before):
         parser.error("--before BINARY goes with --part paired or sinks")
     cache = Cache()
-    if not {*DAEMON, "native", "tables", WAITS, REAL_WAITS, LOCK_TIMES, PAGE}.issuperset(args.part or PARTS):
+    if not {*DAEMON, "native", "tables", WAITS, REAL_WAITS, LOCK_TIMES, EVENTS, PAGE}.issuperset(args.part or PARTS):
         cache.fill()
     with tempfile.TemporaryDirectory() as temporary:
         work = pathlib.Path(args.keep or temporary).resolve()
@@ -105,6 +106,8 @@ class Bench:
             timeline.measure(self.ours, self.figures, max(self.rates), self.args.seconds)
         if WAITS in self.parts:
             waits.measure(self, found[0])
+        if EVENTS in self.parts:
+            events.measure(self, found[0])
         for jdk in found:
             if REAL_WAITS in self.parts:
                 real_waits.measure(self, jdk)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 
+from .cache import BENCH
 from .jvm import Jvm
 
 SCALA, WEB, CHURN = "scala", "web", "churn"
@@ -14,11 +15,21 @@ TITLES = {SCALA: "Scala compiler", WEB: "web service under load", CHURN: "classe
 WARM_SECONDS = 20
 # The load ends by itself, even if the benchmark is killed.
 LOAD_SECONDS = 900
+NO_COMPILER = "no C compiler: apt-get install gcc"
 
 
 def missing(name):
     """Why a program cannot run here, or None."""
     return "no wrk for its load: apt-get install wrk" if name == WEB and not shutil.which("wrk") else None
+
+
+def compiled(name, work, *flags):
+    """Compiles a C program of the benchmark, and returns its path; None without a compiler."""
+    compiler, binary = shutil.which("cc"), work / name
+    if not compiler:
+        return None
+    subprocess.run([compiler, "-O2", *flags, "-o", binary, BENCH / f"programs/{name}.c"], check=True)
+    return binary
 
 
 @contextlib.contextmanager

@@ -2,11 +2,9 @@
 
 import contextlib
 import pathlib
-import signal
 import time
 
 from .stacks import SUFFIX, begins
-from .waits import wait_until_sampling
 
 TICKS_A_SECOND = 100  # USER_HZ, the unit of /proc/PID/stat
 START_TIME = 19  # the index in /proc/PID/stat, from the state on
@@ -73,15 +71,10 @@ def stacks_of(folded):
 @contextlib.contextmanager
 def sampling(ours, name, rate, *options):
     """Samples CPU time and waiting time while the body runs. Yields a list, which has the profile after the body."""
-    run = ours.start(name, rate, "-v", "-e", "wall", *options, formats=["folded"])
-    wait_until_sampling(run)
     found = []
-    try:
+    with ours.sampling(name, rate, "-e", "wall", *options) as run:
         yield found
-    finally:
-        run.child.send_signal(signal.SIGINT)
-    report = ours.result(run)[1]
-    found.append(Sampled(ours.directory, name, report))
+    found.append(Sampled(ours.directory, name, run.report))
 
 
 class Threads:

@@ -1,6 +1,7 @@
 """The profilers: how each is started, awaited, and measured."""
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -11,6 +12,11 @@ import tempfile
 import time
 
 from .stacks import Stacks
+
+# jbpf-prof attaches to all JVMs before sampling begins.
+PATIENCE_S = 60
+# Neither `perf record` nor `offcputime` prints a message when it begins.
+OTHERS_START_S = 1
 
 
 class Finished:
@@ -23,6 +29,7 @@ class Finished:
         self.child = subprocess.Popen(command, cwd=cwd, stdout=self.streams[0], stderr=self.streams[1])
         self.peak_kib = 0
         self.fine = (0,)
+        self.report = None
         self.stop_after, self.begin = stop_after, begin
         self.steady = Steady(self.child.pid, begin + steady_after) if steady_after else None
 
@@ -62,6 +69,17 @@ class Finished:
         with stream:
             stream.seek(0)
             return stream.read()
+
+
+@contextlib.contextmanager
+def recording(command, cwd):
+    """Runs another profiler while the body runs."""
+    run = Finished(command, cwd)
+    time.sleep(OTHERS_START_S)
+    try:
+        yield run
+    finally:
+        run.interrupt()
 
 
 class Steady:
@@ -153,6 +171,27 @@ class JbpfProf:
         report = json.loads(finished.out[begin:]) if begin >= 0 else {}
         return Stacks.read(self.folded, process_frame=True, thread_frame=by_thread), report
 
+    @contextlib.contextmanager
+    def sampling(self, name, rate, *options):
+        """Samples while the body runs, which begins when sampling has begun. The run has its report after the body."""
+        run = self.start(name, rate, "-v", *options, formats=["folded"])
+        wait_until_sampling(run)
+        try:
+            yield run
+        finally:
+            run.child.send_signal(signal.SIGINT)
+        run.report = self.result(run)[1]
+
+
+def wait_until_sampling(run):
+    """Waits for the message of `-v` that sampling has begun."""
+    end = time.monotonic() + PATIENCE_S
+    while b"sampling: begun" not in (messages := os.pread(run.streams[1].fileno(), 1 << 20, 0)):
+        if run.child.poll() is not None or time.monotonic() > end:
+            run.child.kill()
+            raise RuntimeError(f"{run.child.args}: sampling does not begin\n{messages.decode()[-2000:]}")
+        time.sleep(0.05)
+
 
 class AsyncProfiler:
     """async-profiler, loaded into the JVM."""
@@ -171,6 +210,10 @@ class AsyncProfiler:
     def start_alloc(self, interval):
         """Samples allocations, one in so many bytes."""
         self.jvm.load(self.library, f"start,event=alloc,cstack=no,alloc={interval}")
+
+    def start_native(self, interval):
+        """Samples native allocations, one in so many bytes."""
+        self.jvm.load(self.library, f"start,event=nativemem,cstack=vmx,nativemem={interval}")
 
     def stop(self, name, *options):
         file = self.directory / f"{name}.ap.folded"

@@ -1,27 +1,20 @@
 """What sampling waiting time costs programs that wait: turns without a profiler, and with each event."""
 
 import contextlib
-import json
 import os
 import re
-import shutil
-import signal
 import statistics
 import subprocess
-import time
 
 from . import programs
-from .cache import BENCH
-from .tools import Finished
+from .tools import recording
+from .turns import OFF, append, failure, perf_record, ratios, rotations, spread
 
-OFF, CPU_EVENT, WAIT, WALL = "off", "-e cpu", "-e wait", "-e wall"
-PERF, OFFCPUTIME = "perf -e sched:sched_switch", "offcputime"
+CPU_EVENT, WAIT, WALL = "-e cpu", "-e wait", "-e wall"
+SWITCH = "sched:sched_switch"
+PERF, OFFCPUTIME = f"perf -e {SWITCH}", "offcputime"
 RATE = 99
 PING_PONG_S = 2
-# jbpf-prof attaches to all JVMs before sampling begins.
-PATIENCE_S = 60
-# Neither `perf record` nor `offcputime` prints a message when it begins.
-OTHERS_START_S = 1
 ROUND_TRIP, CPU, SWITCHES = "round_trip_ns", "cpu_ns", "switches"
 # Lines of wrk's output. The first figure has no unit.
 WRK = {
@@ -60,19 +53,18 @@ class Waits:
         self.log.unlink(missing_ok=True)
         self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF, OFFCPUTIME]
         self.perf_data = self.bench.work / "waits.perf.data"
-        self.others = {PERF: perf_record(self.perf_data), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
-        for kind, probe in {PERF: [*perf_record("/dev/null"), "--", "true"], OFFCPUTIME: ["offcputime", "1"]}.items():
+        self.others = {PERF: perf_record(SWITCH, self.perf_data, "-a"), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
+        for kind, probe in {PERF: [*perf_record(SWITCH, "/dev/null", "-a"), "--", "true"], OFFCPUTIME: ["offcputime", "1"]}.items():
             if why := failure(probe):
                 self.figures.lack(f"waits with {kind}", why)
                 self.kinds.remove(kind)
 
     def ping_pongs(self):
         """Functions that run a ping-pong and return its figures, by name."""
-        compiler, binary = shutil.which("cc"), self.bench.work / "pingpong"
-        if not compiler:
-            self.figures.lack("waits of ping-pongs", "no C compiler: apt-get install gcc")
+        binary = programs.compiled("pingpong", self.bench.work, "-pthread")
+        if not binary:
+            self.figures.lack("waits of ping-pongs", programs.NO_COMPILER)
             return {}
-        subprocess.run([compiler, "-O2", "-pthread", "-o", binary, BENCH / "programs/pingpong.c"], check=True)
         one, *others = sorted(os.sched_getaffinity(0))
         places = {f"{kind}, both threads on CPU {one}": (kind, one, one) for kind in ("pipes", "futexes")}
         if others:
@@ -84,16 +76,13 @@ class Waits:
     def in_turns(self, rate, works):
         """Runs all works for each kind, in an order that rotates. Returns lists of figures, by work and kind."""
         seen = {name: {kind: [] for kind in self.kinds} for name in works}
-        for turn in range(self.bench.args.turns if works else 0):
-            first = turn % len(self.kinds)
-            for kind in self.kinds[first:] + self.kinds[:first]:
+        for turn, kinds in enumerate(rotations(self.bench.args.turns if works else 0, self.kinds)):
+            for kind in kinds:
                 with self.profiler(kind, rate):
                     found = {name: work() for name, work in works.items()}
-                with open(self.log, "a", encoding="utf-8") as log:
-                    for name, values in found.items():
-                        seen[name][kind].append(values)
-                        row = {"program": name, "kind": kind, "rate": rate, "turn": turn, **values}
-                        log.write(json.dumps(row) + "\n")
+                for name, values in found.items():
+                    seen[name][kind].append(values)
+                    append(self.log, {"program": name, "kind": kind, "rate": rate, "turn": turn, **values})
         return seen
 
     def profiler(self, kind, rate):
@@ -104,52 +93,21 @@ class Waits:
 
     @contextlib.contextmanager
     def jbpf_prof(self, kind, rate):
-        ours = self.bench.ours
-        run = ours.start("waits", rate, "--all", "-v", *kind.split(), formats=["folded"])
-        wait_until_sampling(run)
-        try:
+        with self.bench.ours.sampling("waits", rate, "--all", *kind.split()) as run:
             yield
-        finally:
-            run.child.send_signal(signal.SIGINT)
-        report = ours.result(run)[1]
-        bpf, runs = report["cost"]["bpf_s"] or float("nan"), report["cost"]["bpf_runs"] or 1
+        cost = run.report["cost"]
+        bpf, runs = cost["bpf_s"] or float("nan"), cost["bpf_runs"] or 1
         each = f"BPF {1e9 * bpf / runs:.0f} ns a run, {runs} runs"
         self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s, start included; {each}")
 
     @contextlib.contextmanager
     def other(self, kind):
-        run = Finished(self.others[kind], self.bench.work)
-        time.sleep(OTHERS_START_S)
-        try:
+        with recording(self.others[kind], self.bench.work) as run:
             yield
-        finally:
-            run.interrupt()
         data = self.perf_data
         written = f", {data.stat().st_size / 2**20:.1f} MiB written" if data.exists() else ""
         data.unlink(missing_ok=True)
         self.figures.note(f"{kind}: own CPU {run.cpu:.2f} s in {run.wall:.1f} s{written}")
-
-
-def failure(probe):
-    """Why this command cannot record context switches on this host, or None."""
-    if not shutil.which(probe[0]):
-        return f"{probe[0]} is not installed"
-    done = subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    return " ".join(done.stderr.split())[:200] or f"{probe[0]} fails" if done.returncode else None
-
-
-def perf_record(data):
-    return ["perf", "record", "-q", "-e", "sched:sched_switch", "-g", "-a", "-o", data]
-
-
-def wait_until_sampling(run):
-    """Waits for the message of `-v` that sampling has begun."""
-    end = time.monotonic() + PATIENCE_S
-    while b"sampling: begun" not in (messages := os.pread(run.streams[1].fileno(), 1 << 20, 0)):
-        if run.child.poll() is not None or time.monotonic() > end:
-            run.child.kill()
-            raise RuntimeError(f"{run.child.args}: sampling does not begin\n{messages.decode()[-2000:]}")
-        time.sleep(0.05)
 
 
 def ping_pong(binary, *place):
@@ -190,13 +148,3 @@ def compare_requests(figures, kinds):
         for kind, turns in kinds.items():
             pairs = list(zip(turns, off))
             figures.note(f"{kind}: {spread([one[key] for one in turns])}, to {OFF} {ratios(key, pairs)}")
-
-
-def ratios(key, pairs):
-    return spread([one[key] / bare[key] for one, bare in pairs], 3)
-
-
-def spread(values, digits=1):
-    """The median, and the extremes of the turns."""
-    median, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
-    return f"{median} ({low} to {high})"
