@@ -135,10 +135,13 @@ fn legend(kinds: &[Kind]) -> String {
 #[must_use]
 pub fn subtitle(view: &ProfileView<'_>) -> String {
     let accounts = view.accounts();
-    let Accounts { kept, missed, period_ns, one_in, .. } = accounts;
+    let Accounts { kept, missed, period_ns, one_in, rates_differ, .. } = accounts;
     let mut text = format!("{} samples", thousands(*kept));
     if *period_ns > 0 {
         text += &format!(" at {:.0} Hz", 1e9 / *period_ns as f64);
+    }
+    if *rates_differ {
+        text += " (those of lower rates count for more)";
     }
     if *one_in > 1 {
         text += &format!(", {}", every(view.event(), *one_in));

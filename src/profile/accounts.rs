@@ -27,6 +27,10 @@ pub struct Accounts {
     /// Events that one sample stands for. 0 for the `cpu` event, and if the number is unknown or differs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub one_in: u64,
+    /// Samples were taken at several rates, and are counted as at the highest of them:
+    /// [`count_at_one_rate`](super::Profile::count_at_one_rate).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rates_differ: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -96,12 +100,14 @@ impl Accounts {
 
     /// Adds the accounts of another time or host. Periods that differ become 0.
     pub fn merge(&mut self, other: &Accounts) {
-        let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in } = other;
+        let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, rates_differ } =
+            other;
         if *self == Accounts::default() {
             (self.period_ns, self.one_in) = (*period_ns, *one_in);
         } else if (self.period_ns, self.one_in) != (*period_ns, *one_in) && *other != Accounts::default() {
             (self.period_ns, self.one_in) = (0, 0);
         }
+        self.rates_differ |= rates_differ;
         self.taken += taken;
         self.filtered += filtered;
         self.kept += kept;

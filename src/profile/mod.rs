@@ -18,6 +18,7 @@ pub mod lines;
 pub mod neighbours;
 pub mod object_classes;
 pub mod pauses;
+mod rate;
 pub mod report;
 pub mod resource;
 pub mod samples;

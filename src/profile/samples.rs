@@ -73,6 +73,12 @@ impl TimeSpan {
     }
 }
 
+/// The number of samples of an event before and after they were counted anew.
+pub(super) struct Recounted {
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
 /// A row of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -345,6 +351,18 @@ impl Profile {
             accounts.kept = accounts.kept.saturating_sub(out);
             accounts.filtered += out;
         }
+    }
+
+    /// Replaces the number of samples of each row of an event, in the order of [`Profile::samples`]. Returns the sums.
+    pub(super) fn recount(&mut self, event: Event, mut count: impl FnMut(Weight) -> u64) -> Recounted {
+        let mut sums = Recounted { before: 0, after: 0 };
+        for Sample { leaf, labels, event, second, weight } in self.samples_of(|of| of == event) {
+            let after = count(weight);
+            sums.before += weight.count;
+            sums.after += after;
+            self.samples.insert((leaf, labels, event, second), Weight { count: after, ..weight });
+        }
+        sums
     }
 
     /// A profile of some samples of this one, without accounts.

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jbpf_prof::output::PictureOptions;
-use jbpf_prof::profile::Profile;
 use jbpf_prof::profile::samples::TimeSpan;
+use jbpf_prof::profile::{Accounts, Frame, Kind, Labels, Profile};
 use jbpf_prof::sample::Event;
 use jbpf_prof::serve::run::{RunServer, ServeConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -90,6 +91,33 @@ fn increments_add_up_to_the_whole_page() {
     assert_eq!(page.text("#live-state"), "the run has ended");
     server.drain();
     assert_eq!(server.stats().clients, 0);
+    assert_eq!(page.complaints, [""; 0]);
+}
+
+/// A function that takes two seconds of CPU time, at a rate.
+fn two_seconds(function: &str, hz: u64) -> Profile {
+    let mut profile = Profile::new();
+    let (frame, period) = (Frame::named(Kind::Native, function.to_owned()), 1_000_000_000 / hz);
+    profile.add(&Labels::default(), &[Arc::new(frame)], 2 * hz, 2 * hz * period);
+    *profile.accounts_mut(Event::Cpu) =
+        Accounts { taken: 2 * hz, kept: 2 * hz, expected: 2 * hz, period_ns: period, ..Accounts::default() };
+    timed(&profile)
+}
+
+#[test]
+fn samples_of_a_lower_rate_count_for_more() {
+    if browser::is_missing() {
+        return;
+    }
+    let mut server = server();
+    server.add(two_seconds("morning", 100));
+    let mut page = Browser::start(&scratch("rates"), 1200, 800);
+    page.open_served(&server.place(), READY);
+    page.wait_for("jbpfProf.shown.sums.whole === 200");
+    server.add(two_seconds("evening", 8));
+    page.wait_for("jbpfProf.shown.sums.whole === 400");
+    let facts = page.text("#facts");
+    assert!(facts.starts_with("400 samples at 100 Hz (those of lower rates count for more)"), "{facts}");
     assert_eq!(page.complaints, [""; 0]);
 }
 

@@ -308,7 +308,8 @@ impl<'a, W: Write> PprofWriter<'a, W> {
 
 /// The accounts as comments. Names of the `cpu` event have no event prefix: files from before the other events exist.
 fn comments(view: &ProfileView<'_>) -> Vec<String> {
-    let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in } = view.accounts();
+    let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, rates_differ: _ } =
+        view.accounts();
     let event = if view.event() == Event::Cpu { String::new() } else { format!("{}.", view.event().name()) };
     let mut list = Vec::new();
     let mut say = |what: &str, n: u64| list.push(format!("{COMMENT}{event}{what}={n}"));

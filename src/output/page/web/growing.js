@@ -36,6 +36,33 @@ function firstSlot(read) {
   return Math.round(read.start_unix_ms / read.column_ms);
 }
 
+/**
+ * Counts the samples of an event as at another rate, because a sample of a low rate stands for more time. The sum of all
+ * samples is exact; the other accounts are converted by the same factor.
+ * @param {any} read the parsed document
+ * @param {number} event
+ * @param {number} period_ns
+ */
+function countAtRate(read, event, period_ns) {
+  const { samples } = read, { accounts } = read.events[event];
+  const factor = accounts.period_ns / period_ns;
+  let [row, exact, given] = [0, 0, 0];
+  samples.rows.forEach((/** @type {number} */ rows, /** @type {number} */ at) => {
+    for (const end = row + rows; row < end; row++) {
+      if (samples.event[at] !== event) continue;
+      exact += samples.count[row] * factor;
+      samples.count[row] = Math.round(exact) - given;
+      given += samples.count[row];
+    }
+  });
+  accounts.kept = given;
+  for (const field of ["filtered", "missed"]) accounts[field] = Math.round(accounts[field] * factor);
+  for (const lost of accounts.lost) lost[1] = Math.round(lost[1] * factor);
+  accounts.ticks = accounts.lost.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [, count]) => sum + count, accounts.filtered + given);
+  accounts.expected = accounts.ticks + accounts.missed;
+  Object.assign(accounts, { period_ns, rates_differ: true });
+}
+
 export class Growing {
   constructor() {
     /** @type {any} */
@@ -88,6 +115,10 @@ export class Growing {
     const labels = this.addLabels(read, strings);
     const lines = read.lines.file.map((/** @type {number} */ file, /** @type {number} */ at) =>
       this.addRow(this.lines, this.ids.line, { file: strings[file], line: read.lines.line[at], bci: read.lines.bci[at] }));
+    read.events.forEach((/** @type {any} */ { name, accounts }, /** @type {number} */ at) => {
+      const known = this.events.find((event) => event.name === name)?.accounts.period_ns ?? 0;
+      if (known > 0 && accounts.period_ns > 0 && accounts.period_ns !== known) countAtRate(read, at, known);
+    });
     const events = read.events.map((/** @type {any} */ event) => this.addEvent(event));
     this.addSamples(read, { nodes, labels, lines, events });
     this.addPauses(read);
@@ -163,6 +194,7 @@ export class Growing {
     if (isNew) return at;
     const sum = this.events[at].accounts;
     const [was, is] = [sum.ticks > 0, accounts.ticks > 0];
+    sum.rates_differ ||= accounts.rates_differ;
     for (const field of ["period_ns", "one_in"]) {
       if (!was) sum[field] = accounts[field];
       else if (is && sum[field] !== accounts[field]) sum[field] = 0;
