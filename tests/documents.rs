@@ -213,6 +213,46 @@ fn the_manuals_headings_are_what_the_program_prints() {
     assert!(strange.is_empty(), "{strange:#?}");
 }
 
+/// Sentences of the program in spans of code, with `…` and numbers for what differs.
+#[test]
+fn the_sentences_that_guides_quote_are_what_the_program_prints() {
+    let texts = texts();
+    let (mut strange, mut checked) = (Vec::new(), 0);
+    for name in ["docs/slow-java-service.md", "docs/waiting.md", "docs/java.md"] {
+        for (number, passage) in passages(&fs::read_to_string(Path::new(ROOT).join(name)).unwrap()) {
+            for span in passage.split('`').skip(1).step_by(2).filter(|span| is_sentence(span)) {
+                checked += 1;
+                if quoted(span).iter().any(|part| !texts.contains(part)) {
+                    strange.push(format!("{name}:{number}: {span}"));
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} sentences were checked");
+    assert!(strange.is_empty(), "{strange:#?}");
+}
+
+/// Four words or more that are no command, no stack and no piece of code.
+fn is_sentence(span: &str) -> bool {
+    let is_code = |word: &str| word.starts_with('-') || word.contains("::") || word.contains(['/', '=', ';']);
+    let words: Vec<&str> = span.split_whitespace().collect();
+    words.len() >= 4 && words[0] != "sudo" && !words.into_iter().any(is_code)
+}
+
+/// The parts of a sentence, of two words and more, that are the same in each case.
+fn quoted(sentence: &str) -> Vec<String> {
+    let differs = |word: &&str| {
+        let word = word.trim_matches(|c: char| c.is_ascii_punctuation() || c == '…');
+        ["", "N", "ms", "s"].contains(&word) || word.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let words: Vec<&str> = sentence.split_whitespace().collect();
+    let parts: Vec<String> = words.split(differs).map(|part| part.join(" ")).collect();
+    let parts =
+        parts.iter().flat_map(|part| part.split(['…', ':', '[', ']']).flat_map(|part| part.split(". ")));
+    let parts = parts.map(|part| part.trim_matches([' ', '.', ',']).to_owned());
+    parts.filter(|part| part.contains(' ')).collect()
+}
+
 /// The parts of a heading that are the same in each case.
 fn fixed(heading: &str) -> Vec<String> {
     let heading = heading.trim_matches(['[', ']']);

@@ -121,7 +121,7 @@ fn thread_pools_are_distinguished_by_java_names() {
     }
 }
 
-/// In this container the kernel has one name for all threads of a JVM.
+/// Old builds of JDK 8 leave one name for all threads of a JVM; newer ones set names as later JDKs do (JDK-8073464).
 #[test]
 fn thread_pools_are_distinguished_in_a_container_on_jdk_8() {
     in_container(8, |jdk| check_thread_pools(jdk, &["--java", "vm"]));

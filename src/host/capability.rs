@@ -43,7 +43,8 @@ pub const USED: [Capability; 9] = [
         "SYS_ADMIN",
         SYS_ADMIN,
         false,
-        "the report does not have the cost of the BPF program, and nothing else is lost",
+        "the cost of the BPF program is not known, so neither the report nor the daemon's max-cpu counts it; the service \
+         and the DaemonSet leave this capability out on purpose",
     ),
 ];
 

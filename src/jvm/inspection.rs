@@ -97,7 +97,8 @@ impl Flags {
 pub struct Inspection {
     /// The version; `None` if its text is not understood.
     pub version: Option<JavaVersion>,
-    /// The version as `java -version` writes it, fit to print: `17.0.15+6-Debian-1deb12u1`, `1.8.0_462-b08`.
+    /// The version as `java -version` writes it, fit to print: `17.0.15+6-Debian-1deb12u1`. On JDK 8 the packager's part is
+    /// missing: `1.8.0_504-b01`.
     pub release: String,
     /// The vendor according to the `release` file of the Java runtime; empty if there is no such file.
     pub vendor: String,

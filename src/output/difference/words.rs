@@ -57,8 +57,8 @@ pub(super) fn noise(difference: &Difference<'_>) -> String {
              not contain differences between runs: several runs a side find them."
         ),
         NoiseBasis::Assumed => format!(
-            "Noise is not measured: that needs several runs a side, or pages (.html) of 20 seconds or more. It is \
-             assumed to be {} times the variance of independent samples.",
+            "Noise is not measured: to measure it, use several runs a side, or pages (.html) of 20 seconds (of the \
+             daemon: 20 stored windows) or more. It is assumed to be {} times the variance of independent samples.",
             NoiseBasis::DESIGN_FACTOR
         ),
     }

@@ -2,8 +2,9 @@
 //! one.
 //!
 //! A name is read from the JVM's memory at the end of a window in which the thread ran. The read is done only if the
-//! kernel's name may be cut, or is the process's own: JDK 8 gives threads no names. The name counts only if HotSpot
-//! derives the kernel's name from it. So a thread that was renamed in between keeps the kernel's name.
+//! kernel's name may be cut, or is the process's own: old builds of JDK 8 give threads no names (JDK-8073464). The name
+//! counts only if HotSpot derives the kernel's name from it. So a thread that was renamed in between keeps the kernel's
+//! name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
