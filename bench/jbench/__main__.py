@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--debug-records", choices=DEBUG_RECORDS, default="exact", help="for each instruction, or as by default [exact]")
     parser.add_argument("--turns", type=int, default=3, help="of the rivals, of both binaries, of the waits, of the events, of the allocations, and of each side of diff [3]")
     parser.add_argument("--event", action="append", choices=events.ALL, help="with --part events: only this event (repeatable)")
+    parser.add_argument("--profiler", action="append", choices=waits.PROFILERS, help="with --part waits: only this one (repeatable)")
     parser.add_argument("--before", metavar="BINARY", help="with --part paired or sinks: what is compared with")
     parser.add_argument("--minutes", type=int, default=30, help="of the soak, and twice of the part live [30]; 480 before a release")
     parser.add_argument("--jvms", type=int, default=20, help="of the parts soak and live [20]")

@@ -35,7 +35,12 @@ def failure(probe):
 
 
 def ratios(key, pairs):
-    return spread([one[key] / bare[key] for one, bare in pairs], 3)
+    """The ratios of the turns, and their mean with its standard error."""
+    values = [one[key] / bare[key] for one, bare in pairs]
+    if len(values) < 2:
+        return spread(values, 3)
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{spread(values, 3)}, mean {statistics.mean(values):.3f} ± {error:.3f}"
 
 
 def spread(values, digits=1):

@@ -5,6 +5,7 @@ import os
 import re
 import statistics
 import subprocess
+import time
 
 from . import programs
 from .tools import recording
@@ -13,7 +14,11 @@ from .turns import OFF, append, failure, perf_record, ratios, rotations, spread
 CPU_EVENT, WAIT, WALL = "-e cpu", "-e wait", "-e wall"
 SWITCH = "sched:sched_switch"
 PERF, OFFCPUTIME = f"perf -e {SWITCH}", "offcputime"
+# By the name for `--profiler`.
+PROFILERS = {"cpu": CPU_EVENT, "wait": WAIT, "wall": WALL, "perf": PERF, "offcputime": OFFCPUTIME}
 RATE = 99
+# With waits the kernel times the programs in the first second, and then in one second of eight.
+TIMED_S = 1
 PING_PONG_S = 2
 ROUND_TRIP, CPU, SWITCHES = "round_trip_ns", "cpu_ns", "switches"
 # Lines of wrk's output. The first figure has no unit.
@@ -29,7 +34,8 @@ def measure(bench, jdk):
     """Measures ping-pongs between two threads, then the web service."""
     waits, figures, args = Waits(bench), bench.figures, bench.args
     rates = args.rate or [RATE]
-    for rate in rates:
+    only_web = args.program == [programs.WEB]
+    for rate in [] if only_web else rates:
         figures.heading(f"waits: ping-pongs at {rate} Hz, {args.turns} turns of {PING_PONG_S} s")
         for name, kinds in waits.in_turns(rate, waits.ping_pongs()).items():
             compare_round_trips(figures, name, kinds)
@@ -51,11 +57,11 @@ class Waits:
         self.bench, self.figures = bench, bench.figures
         self.log = bench.work / "waits.jsonl"
         self.log.unlink(missing_ok=True)
-        self.kinds = [OFF, CPU_EVENT, WAIT, WALL, PERF, OFFCPUTIME]
+        self.kinds = [OFF, *(PROFILERS[name] for name in bench.args.profiler or PROFILERS)]
         self.perf_data = self.bench.work / "waits.perf.data"
         self.others = {PERF: perf_record(SWITCH, self.perf_data, "-a"), OFFCPUTIME: ["offcputime", "--stack-storage-size", "16384"]}
         for kind, probe in {PERF: [*perf_record(SWITCH, "/dev/null", "-a"), "--", "true"], OFFCPUTIME: ["offcputime", "1"]}.items():
-            if why := failure(probe):
+            if kind in self.kinds and (why := failure(probe)):
                 self.figures.lack(f"waits with {kind}", why)
                 self.kinds.remove(kind)
 
@@ -94,6 +100,7 @@ class Waits:
     @contextlib.contextmanager
     def jbpf_prof(self, kind, rate):
         with self.bench.ours.sampling("waits", rate, "--all", *kind.split()) as run:
+            time.sleep(TIMED_S)
             yield
         cost = run.report["cost"]
         bpf, runs = cost["bpf_s"] or float("nan"), cost["bpf_runs"] or 1
