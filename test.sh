@@ -128,7 +128,9 @@ BESIDE="daemon diff debug_files hotspot vm jdks dead truth attach locks waits in
 # at a time.
 step_end-to-end() {
     local binaries package binary name rc=0 beside=()
-    if [ -z "$quick" ]; then
+    if [ -n "$roots" ]; then
+        wait "$roots" || { cat "$LOGS/jdk-roots.log" && echo "SKIP: JDK root file systems: see above"; }
+    elif [ -z "$quick" ]; then
         scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
     binaries=$(test_binaries --test '*') || return 1
@@ -204,6 +206,13 @@ fi
 [ -n "$chosen" ] || chosen=$STEPS
 
 setup_tests
+# Root file systems with JDKs take minutes, mostly of the network. The steps before those that profile are builds: these run
+# meanwhile. Not through sudo, which may ask for a password.
+roots=
+if [[ " $chosen " == *" end-to-end "* ]] && [ -z "$quick" ] && [ "$(id -u)" = 0 ]; then
+    scripts/jdk-roots.sh >"$LOGS/jdk-roots.log" 2>&1 &
+    roots=$!
+fi
 for name in $chosen; do
     run_step "$name"
 done
