@@ -42,6 +42,9 @@ static __always_inline void begin_wait(struct thread_wait *w, __u32 state, __u64
 	/* The end of the last wait was not seen: the kernel skipped the program there. */
 	if (w->since)
 		add_untimed();
+	/* The clock of the waker's CPU may be ahead. */
+	if (w->woken > now)
+		w->woken = now;
 	w->woken_at = 0;
 	w->waker_stack = 0;
 	w->state = state;
@@ -163,14 +166,14 @@ static __always_inline void count_part(struct taking *t, const struct wait_part 
  * VERIFIER(5.10): what woke the thread is read from its entry, which does not change before the next switch. In `part` it
  * would take too much of the 512 bytes of stack of a whole chain of calls. Noticed by: vmtest's case `waits`.
  */
-static __always_inline int sample_wait(void *ctx, const struct wait_part *part, const struct thread_wait *w, __u64 period)
+static __always_inline void sample_wait(void *ctx, const struct wait_part *part, const struct thread_wait *w, __u64 period)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	__u64 samples = part->asleep_samples + part->queued_samples;
 	struct taking t;
 
 	if (!find_counters(&t, JP_EVENT_wait, samples) || !find_scratch(&t, samples))
-		return 0;
+		return;
 	/* An address in the kernel: the thread is in the scheduler, and its user registers are saved. */
 	t.s->regs.ip = ~0ULL;
 	if (walk(ctx, t.s, task)) {
@@ -183,7 +186,32 @@ static __always_inline int sample_wait(void *ctx, const struct wait_part *part, 
 	}
 	count_part(&t, part, t.s->n, period);
 	give_back(t.s);
-	return 0;
+}
+
+/* Takes the wait of the current thread, which has had a CPU since `now`. */
+static __always_inline void take_wait(void *ctx, struct task_struct *task, struct thread_wait *w, __u64 now, __u64 period,
+				      const bool atomics)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct wait_part part = {};
+
+	copy_wait(&part, w);
+	/* The iterator may have claimed a part of the wait just now. */
+	if (atomics)
+		part.since = exchange(&w->since, 0);
+	else
+		w->since = 0;
+	if (!part.since || now <= part.since)
+		return;
+	if (config.cgroups && !wanted(&config, task, id >> 32, (__u32)id))
+		return;
+	/* A wait belongs to the CPU on which its thread runs again. */
+	if (!wanted_on(&config, bpf_get_smp_processor_id()))
+		return;
+	advance(w, &part, now, period, atomics);
+	add_waited(&part);
+	if (part.asleep_samples || part.queued_samples)
+		sample_wait(ctx, &part, w, period);
 }
 
 /* The current thread has a CPU again: its wait is over. */
@@ -196,7 +224,6 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 	 * Without atomic operations only the iterator may.
 	 */
 	struct jp_wait_control *control = atomics ? begun_control() : running_control();
-	struct wait_part part = {};
 	struct thread_wait *w;
 	__u32 tid = (__u32)id;
 
@@ -213,24 +240,10 @@ static __always_inline int end_wait(void *ctx, const bool atomics)
 		if (!w)
 			return 0;
 	}
-	copy_wait(&part, w);
-	/* The iterator may have claimed a part of the wait just now. */
-	if (atomics)
-		part.since = exchange(&w->since, 0);
-	else
-		w->since = 0;
-	if (!part.since || now <= part.since)
-		return 0;
-	if (config.cgroups && !wanted(&config, task, id >> 32, tid))
-		return 0;
-	/* A wait belongs to the CPU on which its thread runs again. */
-	if (!wanted_on(&config, bpf_get_smp_processor_id()))
-		return 0;
-	advance(w, &part, now, control->period, atomics);
-	add_waited(&part);
-	if (!part.asleep_samples && !part.queued_samples)
-		return 0;
-	return sample_wait(ctx, &part, w, control->period);
+	take_wait(ctx, task, w, now, control->period, atomics);
+	/* A wakeup that is seen from now on is for the next wait, or for none. */
+	w->woken = 0;
+	return 0;
 }
 
 /* sched_exit(is_switch), from 6.15 on: after the switch, without the lock of the run queue. */

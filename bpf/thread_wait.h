@@ -29,7 +29,7 @@
 struct thread_wait {
 	__u64 start;  /* start_boottime of the thread */
 	__u64 since;  /* when the part of the wait began that has no samples yet; 0: the thread has a CPU */
-	__u64 woken;  /* when the thread was woken last, or JP_WOKEN_BEFORE; 0: not since the start of sampling */
+	__u64 woken;  /* when the thread was woken since its last wait, or JP_WOKEN_BEFORE; 0: not seen */
 	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
 	__u32 state;  /* enum jp_state before the wakeup */
 	__u32 queued; /* enum jp_state after the wakeup */
@@ -211,9 +211,9 @@ static __always_inline bool sleeps(__u32 state)
  * Copies the present wait of a thread. The iterator does so before it claims the wait by its `since`: a thread that runs
  * again and waits anew meanwhile has another one.
  *
- * A thread that has slept and runs again was woken. If no wakeup was seen since the begin of the wait, it came on another
- * CPU while the thread was on its way to its switch: `advance` takes the begin instead, and the thread was in a queue
- * all the time.
+ * A wakeup before the begin of the wait came on another CPU, while the thread was on its way to its switch: `advance` takes
+ * the begin instead, and the thread was in a queue all the time. A wakeup that was not seen at all (the kernel does not run
+ * the program in each interrupt) leaves the whole wait asleep.
  */
 static __always_inline void copy_wait(struct wait_part *part, struct thread_wait *w)
 {

@@ -114,7 +114,7 @@ static __always_inline int sample_unfinished(struct task_struct *task, const boo
 		return 0;
 	now = control->end ? control->end : bpf_ktime_get_ns();
 	copy_wait(&part, w);
-	/* Then the last wakeup ended another wait, unless it came before the iterator claimed a part of this one. */
+	/* Before the begin of this part: the wakeup was for none, or it came before the iterator claimed the part before. */
 	if (part.woken <= part.since && !is_awake(task))
 		part.woken = 0;
 	waker_stack = w->waker_stack;

@@ -375,6 +375,46 @@ fn java_threads_wait_for_monitors_locks_timers_and_work() {
     }
 }
 
+/// The kernel threads, by pid: the name, and the time (ns) in which the thread was in a queue for a CPU, as the scheduler counts it.
+fn kernel_threads() -> BTreeMap<u32, (String, f64)> {
+    let of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (start, after) = stat.rsplit_once(')')?;
+        // The parent of all kernel threads is kthreadd.
+        (after.split_whitespace().nth(1)? == "2").then_some(())?;
+        // Of a worker /proc also has what it works on: `kworker/0:1-events`.
+        let name = start.split_once('(')?.1.split('-').next()?.to_owned();
+        let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        Some((name, schedstat.split_whitespace().nth(1)?.parse().ok()?))
+    };
+    let pids =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Some((pid, of(pid)?))).collect()
+}
+
+/// Interrupts wake most of these threads, and the kernel does not run BPF programs in all of them.
+#[test]
+fn kernel_threads_sleep_and_are_rarely_in_a_queue() {
+    if !is_root() || kernel_threads().is_empty() {
+        return;
+    }
+    let mut queued = 0.0;
+    let profile = while_sampling(&[], &["--all", "-e", "wait", "--idle", "-F", "499"], || {
+        let before = kernel_threads();
+        std::thread::sleep(std::time::Duration::from_secs(8));
+        let after = kernel_threads();
+        let grown = before.iter().filter_map(|(pid, (_, was))| Some(after.get(pid)?.1 - was));
+        queued = grown.sum();
+    });
+    let names: Vec<String> = kernel_threads().into_values().map(|(name, _)| name).collect();
+    let own = profile.folded.keep(|stack| names.iter().any(|name| stack[0].starts_with(name.as_str())));
+    assert!(own.total() > 499 * 8, "{}", profile.folded.top(5));
+    let runnable = own.keep(|stack| stack.last().unwrap() == "[runnable]");
+    let period = profile.account("period_ns") as f64;
+    let sampled = runnable.total() as f64 * period;
+    assert!(sampled < 1.3 * queued + 50.0 * period, "{sampled} of {queued}\n{}", runnable.top(5));
+}
+
 /// Two methods take the same time, and one of them ten times the CPU time: the example of JFR's CPU-time profiling (JEP
 /// 509). One run shows both.
 #[test]
