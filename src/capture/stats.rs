@@ -2,6 +2,7 @@
 //! has no call for one program's counters.
 #![allow(unsafe_code)]
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -35,13 +36,16 @@ impl std::ops::AddAssign for RunStats {
 }
 
 /// Measures what programs cost. To time a run costs the kernel up to 0.1 µs, as much as some programs take that run at each
-/// context switch. So the runs of such programs are timed only in one window of [`RunMeter::EVERY`], and those of the other
-/// windows are taken to have cost as much.
+/// context switch. So the runs of such programs are timed only in one window of [`RunMeter::BLOCK`], and those of the other
+/// windows are taken to have cost as much. Chance says in which one, or a load with a period of its own would always be there.
 #[derive(Debug)]
 pub(super) struct RunMeter {
     /// Whether runs are timed in some windows only.
     in_turns: bool,
-    windows: u32,
+    /// How many windows end before the present state does.
+    left: u32,
+    /// The place of the last timed window in its block.
+    place: u32,
     /// The kernel times the runs while this is open.
     timing: Option<OwnedFd>,
     /// When the present state began, and what the kernel had counted then.
@@ -55,8 +59,10 @@ pub(super) struct RunMeter {
 }
 
 impl RunMeter {
-    /// A window that is timed, and the windows after it that are not.
-    const EVERY: u32 = 8;
+    /// Windows of which one is timed.
+    const BLOCK: u32 = 8;
+    /// A window is shorter if the one before took too long to read. Then the next one is timed, too.
+    const SHORTEST: Duration = Duration::from_millis(500);
 
     /// Begins to time runs; `None` where the kernel cannot.
     pub(super) fn start(in_turns: bool) -> Option<RunMeter> {
@@ -66,7 +72,8 @@ impl RunMeter {
     fn new(in_turns: bool, timing: OwnedFd, since: Instant) -> RunMeter {
         RunMeter {
             in_turns,
-            windows: 0,
+            left: 1,
+            place: 0,
             timing: Some(timing),
             since,
             counted: RunStats::default(),
@@ -88,7 +95,7 @@ impl RunMeter {
         if self.timing.is_some() {
             return counted.since(self.counted);
         }
-        let parts = self.length_of_present(now).as_secs_f64() / self.length.as_secs_f64().max(1e-3);
+        let parts = self.length_of_present(now).as_secs_f64() / self.length.as_secs_f64();
         self.last.scale(parts)
     }
 
@@ -98,21 +105,30 @@ impl RunMeter {
 
     /// A window ends `now`, when the kernel has counted `counted`.
     pub(super) fn on_window(&mut self, counted: RunStats, now: Instant) {
-        self.windows += 1;
-        let times = !self.in_turns || self.windows.is_multiple_of(RunMeter::EVERY);
-        if times == self.timing.is_some() {
+        self.left = self.left.saturating_sub(1);
+        if !self.in_turns || self.left > 0 || self.length_of_present(now) < RunMeter::SHORTEST {
             return;
         }
         let present = self.present(counted, now);
         self.total += present;
         if self.timing.take().is_some() {
             (self.last, self.length) = (present, self.length_of_present(now));
-        } else {
+            let next = chance() % RunMeter::BLOCK;
+            self.left = RunMeter::BLOCK - 1 - self.place + next;
+            self.place = next;
+        }
+        if self.left == 0 {
             // If the kernel refuses, the estimate goes on.
             self.timing = enable().ok();
+            self.left = 1;
         }
         (self.since, self.counted) = (now, counted);
     }
+}
+
+/// A number by chance.
+fn chance() -> u32 {
+    RandomState::new().hash_one(()) as u32
 }
 
 /// Enables the kernel's run time statistics of BPF programs until the descriptor is closed.
@@ -178,10 +194,22 @@ mod tests {
         meter.on_window(counted(100), begin + second);
         assert_eq!(meter.cost(counted(100), begin + second), counted(100));
         assert_eq!(meter.cost(counted(100), begin + 3 * second), counted(300));
-        for window in 2..8 {
+        // The next timed window is in the next block.
+        for window in 2..RunMeter::BLOCK {
             meter.on_window(counted(100), begin + window * second);
+            assert!(meter.timing.is_none());
         }
         assert_eq!(meter.cost(counted(100), begin + 8 * second), counted(800));
+    }
+
+    #[test]
+    fn a_short_window_says_nothing_about_the_next_ones() {
+        let (begin, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut meter = RunMeter::new(true, File::open("/dev/null").unwrap().into(), begin);
+        meter.on_window(counted(5), begin + ms);
+        assert!(meter.timing.is_some());
+        meter.on_window(counted(100), begin + 1000 * ms);
+        assert_eq!(meter.cost(counted(100), begin + 2000 * ms), counted(200));
     }
 
     #[test]
