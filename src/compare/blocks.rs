@@ -32,6 +32,8 @@ impl NoiseBasis {
 /// The blocks of both sides.
 pub(super) struct Blocks {
     pub(super) basis: NoiseBasis,
+    /// For how many samples one of a lower rate counts at most.
+    pub(super) heaviest: f64,
     /// Blocks of the side before; those of the side after follow.
     before: usize,
     number: usize,
@@ -53,7 +55,8 @@ impl Blocks {
             (false, false) => NoiseBasis::Assumed,
         };
         let most = MAX_BLOCKS.min((MAX_COUNTERS / rows.max(1)).max(2) as u32 / 2).max(1);
-        let mut blocks = Blocks { basis, before: 0, number: 0, of_column: Vec::new() };
+        let heaviest = pair.runs().iter().map(|run| run.accounts.heaviest()).fold(1.0, f64::max);
+        let mut blocks = Blocks { basis, heaviest, before: 0, number: 0, of_column: Vec::new() };
         for side in [Side::Before, Side::After] {
             for run in pair.runs_of(side) {
                 blocks.add(run, most);
@@ -82,7 +85,7 @@ impl Blocks {
     /// Blocks of a simulation.
     #[cfg(test)]
     pub(super) fn made(basis: NoiseBasis, before: usize, after: usize) -> Blocks {
-        Blocks { basis, before, number: before + after, of_column: Vec::new() }
+        Blocks { basis, heaviest: 1.0, before, number: before + after, of_column: Vec::new() }
     }
 
     /// The number of blocks of both sides.

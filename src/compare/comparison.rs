@@ -164,6 +164,7 @@ impl Comparison {
             scale_to_percent: 100.0 / all.rates[0],
             least: options.least(),
             basis: blocks.basis,
+            heaviest: blocks.heaviest,
             degrees: blocks.degrees(),
         };
         let shares: Vec<[Share; 2]> = functions
@@ -238,6 +239,8 @@ struct TestSetup {
     /// The smallest share to test, in percent.
     least: f64,
     basis: NoiseBasis,
+    /// For how many samples one of a lower rate counts at most.
+    heaviest: f64,
     degrees: f64,
 }
 
@@ -279,7 +282,7 @@ impl TestSetup {
     /// The dispersion of a share by itself.
     fn alone(&self, share: &Share) -> Dispersion {
         match self.basis {
-            NoiseBasis::Assumed => Dispersion::known(NoiseBasis::DESIGN_FACTOR),
+            NoiseBasis::Assumed => Dispersion::known(NoiseBasis::DESIGN_FACTOR * self.heaviest),
             _ => {
                 DispersionPrior::of(&[share.dispersion], self.degrees).posterior_dispersion(share.dispersion)
             }

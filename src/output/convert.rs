@@ -10,8 +10,7 @@ use super::format::FormatReader;
 use super::{FORMATS, Format};
 use crate::profile::Profile;
 
-/// Reads folded stacks or pprof and detects the format. `-` reads standard input. Samples of several rates are counted as at
-/// one.
+/// Reads folded stacks or pprof and detects the format. `-` reads standard input.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong.
@@ -48,9 +47,7 @@ fn read_from(input: &mut impl BufRead, format: Option<&Format>) -> anyhow::Resul
     let Some(Format { read: FormatReader::By { read, .. }, .. }) = format else {
         bail!("no format is known")
     };
-    let mut profile = read(input)?;
-    profile.count_at_one_rate();
-    Ok(profile)
+    read(input)
 }
 
 #[cfg(test)]

@@ -135,12 +135,12 @@ fn legend(kinds: &[Kind]) -> String {
 #[must_use]
 pub fn subtitle(view: &ProfileView<'_>) -> String {
     let accounts = view.accounts();
-    let Accounts { kept, missed, period_ns, one_in, rates_differ, .. } = accounts;
+    let Accounts { kept, missed, period_ns, one_in, .. } = accounts;
     let mut text = format!("{} samples", thousands(*kept));
     if *period_ns > 0 {
         text += &format!(" at {:.0} Hz", 1e9 / *period_ns as f64);
     }
-    if *rates_differ {
+    if accounts.heaviest() > 1.0 {
         text += " (those of lower rates count for more)";
     }
     if *one_in > 1 {

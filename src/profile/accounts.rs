@@ -27,10 +27,10 @@ pub struct Accounts {
     /// Events that one sample stands for. 0 for the `cpu` event, and if the number is unknown or differs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub one_in: u64,
-    /// Samples were taken at several rates, and are counted as at the highest of them:
-    /// [`count_at_one_rate`](super::Profile::count_at_one_rate).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub rates_differ: bool,
+    /// The longest period of samples that count as several of `period_ns` ([`Profile::merge`](super::Profile::merge)); 0 if
+    /// there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub longest_period_ns: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -55,6 +55,16 @@ impl Accounts {
     #[must_use]
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().fold(0, |sum, (_, n)| sum.saturating_add(*n))
+    }
+
+    /// How many samples one that was taken counts for at most: more than 1 if samples of a lower rate were merged.
+    #[must_use]
+    pub fn heaviest(&self) -> f64 {
+        if self.period_ns == 0 {
+            1.0
+        } else {
+            (self.longest_period_ns as f64 / self.period_ns as f64).max(1.0)
+        }
     }
 
     /// What a sample stands for: nanoseconds, or a number of events; 0 if the source does not say it.
@@ -100,14 +110,14 @@ impl Accounts {
 
     /// Adds the accounts of another time or host. Periods that differ become 0.
     pub fn merge(&mut self, other: &Accounts) {
-        let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, rates_differ } =
+        let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, longest_period_ns } =
             other;
         if *self == Accounts::default() {
             (self.period_ns, self.one_in) = (*period_ns, *one_in);
         } else if (self.period_ns, self.one_in) != (*period_ns, *one_in) && *other != Accounts::default() {
             (self.period_ns, self.one_in) = (0, 0);
         }
-        self.rates_differ |= rates_differ;
+        self.longest_period_ns = self.longest_period_ns.max(*longest_period_ns);
         self.taken += taken;
         self.filtered += filtered;
         self.kept += kept;

@@ -1,70 +1,81 @@
-//! Samples of several rates, counted as at one of them.
+//! Samples of several rates, counted as at the highest one.
 //!
 //! The daemon changes its rate, and a sample of a low rate stands for more time than one of a high rate. Pictures, tables and
 //! folded stacks count samples, so profiles of several rates must not be added up as they are.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use super::samples::Recounted;
 use super::{Accounts, Profile};
 use crate::sample::Event;
-use crate::sample::unit::Unit;
 
-/// Divides an amount into parts of one size so that the rounded parts of all rows add up to the rounded sum.
-struct Divider {
-    size: u64,
+/// Converts numbers of samples from one period to another, so that the rounded numbers add up to the rounded sum.
+#[derive(Clone, Copy, Debug)]
+struct Conversion {
+    from: u64,
+    to: u64,
+    /// Nanoseconds of all numbers so far, and the samples that they have become.
     sum: u128,
     given: u128,
 }
 
-impl Divider {
-    fn next(&mut self, amount: u64) -> u64 {
-        self.sum += u128::from(amount);
-        let all = (self.sum + u128::from(self.size / 2)) / u128::from(self.size);
-        let part = all.saturating_sub(self.given);
+impl Conversion {
+    fn new(from: u64, to: u64) -> Conversion {
+        Conversion { from, to, sum: 0, given: 0 }
+    }
+
+    fn next(&mut self, samples: u64) -> u64 {
+        self.sum = self.sum.saturating_add(u128::from(samples) * u128::from(self.from));
+        let all = self.sum.saturating_add(u128::from(self.to / 2)) / u128::from(self.to);
+        let next = all - self.given;
         self.given = all;
-        u64::try_from(part).unwrap_or(u64::MAX)
+        u64::try_from(next).unwrap_or(u64::MAX)
     }
 }
 
 impl Profile {
-    /// Counts the samples of each event of time as if all had been taken at the highest of their rates: the number of samples
-    /// of a stack is its time divided by the shortest period. Accounts are converted by the mean of all samples. Does nothing
-    /// to events with one rate, and to files of other profilers, whose samples may differ by nature: those have no accounts.
-    pub fn count_at_one_rate(&mut self) {
-        let mut periods: BTreeMap<Event, (u64, bool)> = BTreeMap::new();
-        for sample in self.samples() {
-            let Some(each) = sample.weight.value.checked_div(sample.weight.count) else { continue };
-            if sample.event.unit() == Unit::Nanoseconds && each > 0 {
-                let (least, several) = periods.entry(sample.event).or_insert((each, false));
-                *several |= *least != each;
-                *least = each.min(*least);
-            }
-        }
-        for (event, (period, several)) in periods {
-            if !several || self.accounts(event).taken == 0 {
+    /// Makes both profiles count the samples of each event as at the shorter one of their periods. Does nothing to events of
+    /// which one of the periods is not known.
+    pub(super) fn align_rates<'o>(&mut self, other: &'o Profile) -> Cow<'o, Profile> {
+        let mut other = Cow::Borrowed(other);
+        for event in self.events() {
+            let (own, others) = (self.accounts(event).period_ns, other.accounts(event).period_ns);
+            if own == 0 || others == 0 || own == others {
                 continue;
             }
-            let mut divider = Divider { size: period, sum: 0, given: 0 };
-            let counted = self.recount(event, |weight| divider.next(weight.value));
-            self.accounts_mut(event).convert(&counted, period);
+            if others < own {
+                self.count_as_at(event, others);
+            } else {
+                other.to_mut().count_as_at(event, own);
+            }
         }
+        other
+    }
+
+    /// Counts samples as many of a shorter period.
+    fn count_as_at(&mut self, event: Event, period: u64) {
+        let accounts = self.accounts_mut(event);
+        let from = accounts.period_ns;
+        accounts.count_as_at(period);
+        let mut conversion = Conversion::new(from, period);
+        let kept = self.recount(event, |count| conversion.next(count));
+        let accounts = self.accounts_mut(event);
+        // The rows may be rounded otherwise than their sum.
+        accounts.taken = accounts.taken.saturating_sub(accounts.kept).saturating_add(kept);
+        accounts.kept = kept;
+        accounts.expected = accounts.taken.saturating_add(accounts.missed);
     }
 }
 
 impl Accounts {
-    /// Converts the accounts of samples that were counted anew, as samples of `period`.
-    fn convert(&mut self, counted: &Recounted, period: u64) {
-        let factor = counted.after as f64 / counted.before.max(1) as f64;
-        let convert = |n: &mut u64| *n = (*n as f64 * factor).round() as u64;
-        self.kept = counted.after;
+    fn count_as_at(&mut self, period: u64) {
+        let from = self.period_ns;
+        let convert = |n: &mut u64| *n = Conversion::new(from, period).next(*n);
+        [&mut self.filtered, &mut self.kept, &mut self.missed].into_iter().for_each(convert);
         self.lost.iter_mut().for_each(|(_, n)| convert(n));
-        convert(&mut self.filtered);
-        convert(&mut self.missed);
         self.taken = self.filtered.saturating_add(self.kept).saturating_add(self.lost_total());
         self.expected = self.taken.saturating_add(self.missed);
+        self.longest_period_ns = self.longest_period_ns.max(from);
         self.period_ns = period;
-        self.rates_differ = true;
     }
 }
 
@@ -77,61 +88,73 @@ mod tests {
     use crate::profile::{Frame, Kind, Labels};
     use crate::sample::Event;
 
-    fn add(profile: &mut Profile, name: &str, event: Event, count: u64, period: u64) {
-        let frame = Arc::new(Frame::named(Kind::Native, name.to_owned()));
-        let (stack, labels) = (profile.intern_stack(&[frame]), profile.intern_labels(&Labels::default()));
-        profile.add_interned(
-            stack,
-            labels,
-            event,
-            Weight { count, value: count * period, ..Weight::default() },
-        );
+    const MS: u64 = 1_000_000;
+
+    /// Functions with their numbers of samples, and as many filtered, lost and missed samples as there are functions.
+    fn profile(functions: &[(&str, u64)], period: u64) -> Profile {
+        let mut profile = Profile::new();
+        for (name, count) in functions {
+            let frame = Arc::new(Frame::named(Kind::Native, (*name).to_owned()));
+            let (stack, labels) = (profile.intern_stack(&[frame]), profile.intern_labels(&Labels::default()));
+            let weight = Weight { count: *count, value: count * period, ..Weight::default() };
+            profile.add_interned(stack, labels, Event::Cpu, weight);
+        }
+        let (n, kept) = (functions.len() as u64, functions.iter().map(|(_, count)| count).sum::<u64>());
+        let accounts = profile.accounts_mut(Event::Cpu);
+        (accounts.filtered, accounts.kept, accounts.missed) = (n, kept, n);
+        accounts.lose("ring full", n);
+        (accounts.taken, accounts.expected, accounts.period_ns) = (kept + 2 * n, kept + 3 * n, period);
+        profile
     }
 
-    fn counts(profile: &Profile, event: Event) -> Vec<u64> {
-        profile.samples().iter().filter(|s| s.event == event).map(|s| s.weight.count).collect()
+    fn counts(profile: &Profile) -> Vec<u64> {
+        profile.samples().iter().map(|sample| sample.weight.count).collect()
     }
 
     #[test]
     fn equal_times_at_different_rates_count_the_same() {
-        let mut profile = Profile::new();
-        add(&mut profile, "morning", Event::Cpu, 1200, 10_000_000);
-        add(&mut profile, "evening", Event::Cpu, 240, 50_000_000);
-        add(&mut profile, "rare", Event::Cpu, 1, 25_000_000);
-        add(&mut profile, "faults", Event::PageFaults, 7, 1);
-        let accounts = profile.accounts_mut(Event::Cpu);
-        *accounts = Accounts {
-            taken: 1500,
-            filtered: 50,
-            kept: 1441,
-            expected: 1510,
-            missed: 10,
-            ..Accounts::default()
-        };
-        accounts.lose("ring full", 9);
-        profile.count_at_one_rate();
-        let counted = counts(&profile, Event::Cpu);
-        assert_eq!((counted[0], counted[1]), (1200, 1200));
-        assert_eq!(counted.iter().sum::<u64>(), 2403, "2.5 samples are 3 in the sum");
-        assert_eq!(counts(&profile, Event::PageFaults), [7]);
-        let accounts = profile.accounts(Event::Cpu);
-        assert_eq!((accounts.kept, accounts.period_ns, accounts.rates_differ), (2403, 10_000_000, true));
-        assert_eq!((accounts.lost_total(), accounts.filtered, accounts.missed), (15, 83, 17));
-        accounts.check_samples(2403).unwrap();
-        assert_eq!(accounts.expected, accounts.taken + accounts.missed);
+        let (fast, slow) =
+            (profile(&[("morning", 1200)], 10 * MS), profile(&[("evening", 240), ("rare", 1)], 50 * MS));
+        for [first, second] in [[&fast, &slow], [&slow, &fast]] {
+            let mut merged = Profile::new();
+            merged.merge(first);
+            merged.merge(second);
+            let mut counted = counts(&merged);
+            counted.sort_unstable();
+            assert_eq!(counted, [5, 1200, 1200]);
+            let accounts = merged.accounts(Event::Cpu);
+            assert_eq!(
+                (accounts.kept, accounts.period_ns, accounts.longest_period_ns),
+                (2405, 10 * MS, 50 * MS)
+            );
+            assert_eq!((accounts.lost_total(), accounts.filtered, accounts.missed), (11, 11, 11));
+            accounts.check_samples(2405).unwrap();
+            assert_eq!(accounts.expected, accounts.taken + accounts.missed);
+        }
     }
 
     #[test]
-    fn one_rate_and_samples_without_time_stay() {
-        let mut profile = Profile::new();
-        add(&mut profile, "a", Event::Cpu, 3, 10_101_010);
-        add(&mut profile, "b", Event::Cpu, 5, 10_101_010);
-        *profile.accounts_mut(Event::Cpu) = Accounts { taken: 8, kept: 8, ..Accounts::default() };
-        // Another profiler's, without accounts.
-        add(&mut profile, "c", Event::Wait, 5, 1_000);
-        add(&mut profile, "d", Event::Wait, 1, 7_000);
-        profile.count_at_one_rate();
-        assert_eq!((counts(&profile, Event::Cpu), counts(&profile, Event::Wait)), (vec![3, 5], vec![5, 1]));
-        assert!(!profile.accounts(Event::Cpu).rates_differ);
+    fn rounded_numbers_add_up() {
+        let names: Vec<String> = (0..100).map(|n| format!("f{n}")).collect();
+        let rows: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let mut merged = profile(&[("fast", 1)], 10 * MS);
+        merged.merge(&profile(&rows, 25 * MS));
+        assert_eq!(counts(&merged).iter().sum::<u64>(), 1 + 250);
+        assert!(counts(&merged)[1..].iter().all(|count| [2, 3].contains(count)));
+        merged.accounts(Event::Cpu).check_samples(251).unwrap();
+    }
+
+    #[test]
+    fn numbers_of_a_hostile_file_stay_in_63_bits() {
+        let mut merged = profile(&[("fast", 1)], 1);
+        let mut claim = Profile::new();
+        let labels = claim.intern_labels(&Labels::default());
+        let stack = claim.intern_stack(&[]);
+        let weight = Weight { count: i64::MAX.unsigned_abs(), ..Weight::default() };
+        claim.add_interned(stack, labels, Event::Cpu, weight);
+        *claim.accounts_mut(Event::Cpu) =
+            Accounts { taken: u64::MAX, kept: u64::MAX, period_ns: u64::MAX, ..Accounts::default() };
+        merged.merge(&claim);
+        assert!(counts(&merged).iter().all(|count| i64::try_from(*count).is_ok()));
     }
 }

@@ -73,12 +73,6 @@ impl TimeSpan {
     }
 }
 
-/// The number of samples of an event before and after they were counted anew.
-pub(super) struct Recounted {
-    pub(super) before: u64,
-    pub(super) after: u64,
-}
-
 /// A row of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -279,13 +273,15 @@ impl Profile {
         }
     }
 
-    /// Adds all of another profile, including its accounts.
+    /// Adds all of another profile, including its accounts. If its samples have another period, all count as at the shorter
+    /// one: a sample of a lower rate counts for more.
     pub fn merge(&mut self, other: &Profile) {
         self.merge_later(other, 0);
     }
 
     /// Adds all of another profile, whose samples are `later` seconds later.
     pub fn merge_later(&mut self, other: &Profile, later: u16) {
+        let other = self.align_rates(other);
         let Profile {
             accounts,
             span,
@@ -297,7 +293,7 @@ impl Profile {
             samples: _,
             last: _,
             cut,
-        } = other;
+        } = &*other;
         let to_frame: Vec<FrameId> =
             frames.ids().map(|id| self.frames.intern(&Arc::new(frames.get(id)))).collect();
         let mut to_node = vec![NodeId::ROOT; trie.len()];
@@ -353,16 +349,15 @@ impl Profile {
         }
     }
 
-    /// Replaces the number of samples of each row of an event, in the order of [`Profile::samples`]. Returns the sums.
-    pub(super) fn recount(&mut self, event: Event, mut count: impl FnMut(Weight) -> u64) -> Recounted {
-        let mut sums = Recounted { before: 0, after: 0 };
+    /// Replaces the number of samples of each row of an event, in the order of [`Profile::samples`]. Returns the new sum.
+    pub(super) fn recount(&mut self, event: Event, mut count: impl FnMut(u64) -> u64) -> u64 {
+        let mut sum = Weight::default();
         for Sample { leaf, labels, event, second, weight } in self.samples_of(|of| of == event) {
-            let after = count(weight);
-            sums.before += weight.count;
-            sums.after += after;
-            self.samples.insert((leaf, labels, event, second), Weight { count: after, ..weight });
+            let after = Weight { count: count(weight.count), ..weight };
+            sum += after;
+            self.samples.insert((leaf, labels, event, second), after);
         }
-        sums
+        sum.count
     }
 
     /// A profile of some samples of this one, without accounts.

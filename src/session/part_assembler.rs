@@ -168,7 +168,7 @@ impl PartAssembler {
             expected,
             period_ns: if is_time { of.period } else { 0 },
             one_in: if is_time { 0 } else { of.period },
-            rates_differ: false,
+            longest_period_ns: 0,
         }
     }
 }

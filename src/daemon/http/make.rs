@@ -69,7 +69,6 @@ pub(super) fn encode_profile(
     if expired || !samples.is_all() && merged.samples().is_empty() {
         return Ok(None);
     }
-    merged.count_at_one_rate();
     let mut body = Vec::new();
     let mut views = merged.views();
     views.retain(|view| samples.event.as_ref().is_none_or(|event| event.names(view.event())));

@@ -58,7 +58,8 @@ pub(super) fn noise(difference: &Difference<'_>) -> String {
         ),
         NoiseBasis::Assumed => format!(
             "Noise is not measured: to measure it, use several runs a side, or pages (.html) of 20 seconds (of the \
-             daemon: 20 stored windows) or more. It is assumed to be {} times the variance of independent samples.",
+             daemon: 20 stored windows) or more. It is assumed to be {} times the variance of independent samples, \
+             or more if the rate changed.",
             NoiseBasis::DESIGN_FACTOR
         ),
     }

@@ -244,14 +244,20 @@ impl<'a> Reader<'a> {
     /// comments of each.
     fn add_comments(&self, event: Event, accounts: &mut Accounts) -> anyhow::Result<()> {
         let own = if event == Event::Cpu { String::new() } else { format!("{}.", event.name()) };
+        let mut periods = Vec::new();
         for (what, n) in self.commented(&own)? {
             match what {
                 "filtered" => accounts.filtered = accounts.filtered.saturating_add(n),
                 "missed" => accounts.missed = accounts.missed.saturating_add(n),
                 "expected" => accounts.expected = accounts.expected.saturating_add(n),
                 "one_in" => accounts.one_in = n,
+                "period_ns" => periods.push(n),
+                "longest_period_ns" => accounts.longest_period_ns = accounts.longest_period_ns.max(n),
                 _ => {}
             }
+        }
+        if let Some(&period) = periods.first() {
+            accounts.period_ns = if periods.iter().all(|other| *other == period) { period } else { 0 };
         }
         Ok(())
     }

@@ -308,7 +308,7 @@ impl<'a, W: Write> PprofWriter<'a, W> {
 
 /// The accounts as comments. Names of the `cpu` event have no event prefix: files from before the other events exist.
 fn comments(view: &ProfileView<'_>) -> Vec<String> {
-    let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, rates_differ: _ } =
+    let Accounts { taken, filtered, kept, lost, missed, expected, period_ns, one_in, longest_period_ns } =
         view.accounts();
     let event = if view.event() == Event::Cpu { String::new() } else { format!("{}.", view.event().name()) };
     let mut list = Vec::new();
@@ -322,6 +322,9 @@ fn comments(view: &ProfileView<'_>) -> Vec<String> {
     match view.event().unit() {
         Unit::Nanoseconds => say("period_ns", *period_ns),
         Unit::Count | Unit::Bytes => say("one_in", *one_in),
+    }
+    if *longest_period_ns > 0 {
+        say("longest_period_ns", *longest_period_ns);
     }
     list
 }

@@ -6,7 +6,7 @@ import { colours } from "./colour.js";
  * @typedef {{name: string, legend: string|null, colour: string, language: string, inlined: boolean,
  *   interpreted: boolean, wait: boolean, family: number}} Kind
  * @typedef {{ticks: number, filtered: number, kept: number, lost: [string, number][], missed: number,
- *   expected: number, period_ns: number, one_in?: number, rates_differ?: boolean}} Accounts
+ *   expected: number, period_ns: number, one_in?: number, longest_period_ns?: number}} Accounts
  * @typedef {{name: string, title: string, unit: string, accounts: Accounts}} SampledEvent
  * @typedef {{subject: string, left_out: number, what: string, advice: string}} ReachedLimit
  * @typedef {{title: string, namespace: string, pod: string, id: string}} Container

@@ -60,7 +60,7 @@ function countAtRate(read, event, period_ns) {
   for (const lost of accounts.lost) lost[1] = Math.round(lost[1] * factor);
   accounts.ticks = accounts.lost.reduce((/** @type {number} */ sum, /** @type {[string, number]} */ [, count]) => sum + count, accounts.filtered + given);
   accounts.expected = accounts.ticks + accounts.missed;
-  Object.assign(accounts, { period_ns, rates_differ: true });
+  Object.assign(accounts, { period_ns, longest_period_ns: Math.max(accounts.longest_period_ns ?? 0, accounts.period_ns, period_ns) });
 }
 
 export class Growing {
@@ -194,7 +194,7 @@ export class Growing {
     if (isNew) return at;
     const sum = this.events[at].accounts;
     const [was, is] = [sum.ticks > 0, accounts.ticks > 0];
-    sum.rates_differ ||= accounts.rates_differ;
+    sum.longest_period_ns = Math.max(sum.longest_period_ns ?? 0, accounts.longest_period_ns ?? 0);
     for (const field of ["period_ns", "one_in"]) {
       if (!was) sum[field] = accounts[field];
       else if (is && sum[field] !== accounts[field]) sum[field] = 0;

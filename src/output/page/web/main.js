@@ -246,7 +246,7 @@ class Page {
     const lost = accounts.lost.reduce((sum, [, count]) => sum + count, 0);
     const parts = [this.selection.isWhole ? `${grouped(accounts.kept)} samples` : `${grouped(shown.sums.whole)} of ${grouped(accounts.kept)} samples`];
     if (accounts.period_ns > 0) parts[0] += ` at ${(1e9 / accounts.period_ns).toFixed(0)} Hz`;
-    if (accounts.rates_differ) parts[0] += " (those of lower rates count for more)";
+    if ((accounts.longest_period_ns ?? 0) > accounts.period_ns) parts[0] += " (those of lower rates count for more)";
     if (this.profile.events.length > 1) parts.unshift(shown.event.title);
     if ((accounts.one_in ?? 0) > 1) parts.push(`one in ${grouped(accounts.one_in ?? 0)}`);
     const facts = byId("facts");
