@@ -353,7 +353,8 @@ impl Profile {
     pub(super) fn recount(&mut self, event: Event, mut count: impl FnMut(u64) -> u64) -> u64 {
         let mut sum = Weight::default();
         for Sample { leaf, labels, event, second, weight } in self.samples_of(|of| of == event) {
-            let after = Weight { count: count(weight.count), ..weight };
+            let count = count(weight.count).min(i64::MAX.unsigned_abs());
+            let after = Weight { count, ..weight };
             sum += after;
             self.samples.insert((leaf, labels, event, second), after);
         }
