@@ -74,8 +74,8 @@ static __always_inline __u64 object_of(struct walk *w, const struct jp_vm_locks 
 	*is_stale = !bad || (oop & bad);
 	if (!(l->traits & JP_VM_SHIFTED))
 		return oop;
-	/* One of four bits is set, and says how far the address above is shifted: it begins right above that bit, or
-	 * with its three zero bits (gc/z/zAddress.hpp, ZPointerLoadShift). */
+	/* One of four bits is set. The address begins right above it; its low zero bits may lie at the places of the other
+	 * bits (gc/z/zAddress.hpp, ZPointerLoadShift). */
 	colour = oop & (good | bad);
 	return colour && !(colour & (colour - 1)) ? oop / colour >> 1 : 0;
 }

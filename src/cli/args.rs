@@ -225,7 +225,13 @@ pub(super) struct SampledArgs {
     #[arg(short, long, value_name = "PID", value_parser = number::pid, value_delimiter = ',', help_heading = "Target")]
     pub(super) pid: Vec<u32>,
     /// Profile the descendants of the processes of --pid, too.
-    #[arg(long, help_heading = "Target", requires = "pid")]
+    // clap does not enforce `requires` if another argument conflicts with --pid.
+    #[arg(
+        long,
+        help_heading = "Target",
+        requires = "pid",
+        conflicts_with_all = ["tid", "cgroup", "container", "pod", "namespace"]
+    )]
     pub(super) children: bool,
     /// Profile only these thread ids (comma-separated, repeatable).
     #[arg(

@@ -236,6 +236,21 @@ mod tests {
     }
 
     #[test]
+    fn children_belong_to_processes_only() {
+        use clap::Parser;
+        use clap::error::ErrorKind;
+        for command in ["", "top "] {
+            for target in ["--tid 1", "-G x", "--container x", "--pod x", "--namespace x"] {
+                let line = format!("jbpf-prof {command}{target} --children");
+                let error = super::args::Args::try_parse_from(line.split_whitespace()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{line}: {error}");
+            }
+            let line = format!("jbpf-prof {command}-p 1 --children");
+            assert!(super::args::Args::try_parse_from(line.split_whitespace()).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
     fn bad_input_has_one_sentence_and_its_exit_code() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();

@@ -22,7 +22,7 @@ pub(super) fn stable(kind: Kind, name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a name is a Java class that is made at run time. Other profilers do not always mark Java frames.
+/// Whether a name has a Java class or method that a compiler or the JVM has made. Other profilers do not always mark Java frames.
 fn is_of_generator(name: &str) -> bool {
     ["$$Lambda", "LambdaForm$", "GeneratedMethodAccessor", "GeneratedConstructorAccessor", "lambda$"]
         .iter()
@@ -31,7 +31,7 @@ fn is_of_generator(name: &str) -> bool {
 
 fn of_java(name: &str, is_java: bool) -> String {
     let mut text = without_hidden_addresses(name);
-    // async-profiler writes classes with slashes, unless `-s` or `-d` asks for dots.
+    // async-profiler writes classes with slashes, unless its option `dot` (jfrconv: `--dot`) asks for dots.
     if is_java && !text.contains(' ') {
         text = text.replace('/', ".");
     }

@@ -21,7 +21,8 @@ pub fn ask(address: &Address, ready: bool) -> anyhow::Result<String> {
     let path = if ready { "/readyz" } else { "/healthz" };
     let said = || {
         format!(
-            "no answer from a daemon at {address}; does one run, and is this its address ('api' in its settings)?"
+            "no answer from a daemon at {address}; does one run, and is this its address ('metrics' in its settings, or \
+             'api' if 'metrics' is off)?"
         )
     };
     let answer = match address {

@@ -351,7 +351,9 @@ fn source(names: &ReportedNameSource) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{FeedStats, Metrics, SessionCounters};
+    use std::collections::BTreeSet;
+
+    use super::{FeedStats, KubeletPolls, Metrics, PushStats, SessionCounters, StoreTotals};
     use crate::limits::{Limit, LimitRow};
 
     #[test]
@@ -385,5 +387,20 @@ mod tests {
         ] {
             assert!(text.contains(&format!("\njbpf_prof_{line}\n")), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn the_tables_in_the_daemons_page_have_each_metric() {
+        let sinks = [("pyroscope".to_owned(), PushStats::default())];
+        let (kept, polls) = (StoreTotals::default(), KubeletPolls::default());
+        let text = Metrics::default().text(Some(kept), &sinks, Some(polls), FeedStats::default());
+        let help = text.lines().filter_map(|line| line.strip_prefix("# HELP jbpf_prof_"));
+        let written: BTreeSet<&str> = help.filter_map(|line| line.split(' ').next()).collect();
+        // The table of alerts, before that of samples, repeats metrics.
+        let (_, page) = include_str!("../../docs/daemon.md").split_once("\n### Samples\n").unwrap();
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+        let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let documented: BTreeSet<&str> = names.filter_map(|name| name.split('{').next()).collect();
+        assert_eq!(documented, written);
     }
 }

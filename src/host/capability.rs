@@ -26,7 +26,8 @@ pub const USED: [Capability; 9] = [
         "SYS_PTRACE",
         19,
         false,
-        "mappings of other users' processes stay unread: their code has no names",
+        "other users' JVMs have no names, nor has other users' code in files that are deleted or outside jbpf-prof's own \
+         root",
     ),
     capability(
         "DAC_READ_SEARCH",

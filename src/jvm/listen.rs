@@ -24,9 +24,11 @@ const MIN_AGE_FOR_SIGNAL: Duration = Duration::from_secs(1);
 pub(super) struct ListenerBehaviour {
     /// The listener starts on SIGQUIT; with `-Xrs` it runs from the start.
     pub(super) starts_on_signal: bool,
-    /// SIGQUIT also restarts a listener whose socket file is gone (JDK-8225690, in all since 14); other releases print
-    /// a thread dump.
+    /// SIGQUIT also restarts a listener whose socket file is gone (JDK-8225690). All releases since 14 do so, and later
+    /// updates of 8 and 11, which this does not distinguish; a release without it prints a thread dump.
     pub(super) starts_anew: bool,
+    /// A trigger file may belong to root, too; before 11 only to the JVM's user.
+    accepts_root: bool,
 }
 
 impl ListenerBehaviour {
@@ -34,6 +36,7 @@ impl ListenerBehaviour {
         ListenerBehaviour {
             starts_on_signal: inspection.flags.reduce_signal_usage != Some(true),
             starts_anew: inspection.version.is_some_and(|version| version.feature >= 14),
+            accepts_root: inspection.version.is_some_and(|version| version.feature >= 11),
         }
     }
 }
@@ -62,7 +65,7 @@ pub(super) fn connection(
         return Err(Refusal::Stopped);
     }
     check_start(target, habits)?;
-    let made = as_target(target.ids(), parent, || set_trigger(target, tmp))?;
+    let made = as_target(target.ids(), parent, || set_trigger(target, tmp, habits))?;
     let socket = target.quit_if_caught(parent).and_then(|()| {
         let (mut looks, mut again) = (0_u32, habits.starts_anew);
         loop {
@@ -117,8 +120,9 @@ pub(super) fn check_listener(
         return Err(Refusal::SignalNotCaught);
     }
     let name = trigger_name(target);
-    let is_blocked = |stat: Stat| !is_believed(target, &stat);
-    if has_trigger_in_cwd(target, tmp, &name)? || !entry(tmp.as_fd(), &name)?.is_some_and(is_blocked) {
+    let is_blocked = |stat: Stat| !is_believed(target, habits, &stat);
+    if has_trigger_in_cwd(target, tmp, habits, &name)? || !entry(tmp.as_fd(), &name)?.is_some_and(is_blocked)
+    {
         Ok(())
     } else {
         Err(Refusal::Blocked)
@@ -151,10 +155,14 @@ pub(super) fn remove_stale_trigger(target: &AttachTarget, tmp: BorrowedFd<'_>) -
 
 /// Makes sure that the JVM finds a trigger that it accepts. Returns the file if this call made it. HotSpot looks in its
 /// working directory first and, if it finds a file there, nowhere else; then in `/tmp`. The file must belong to the
-/// JVM's user or root.
-fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Refusal> {
+/// JVM's user; since JDK 11 root's is accepted, too.
+fn set_trigger(
+    target: &AttachTarget,
+    tmp: &OwnedFd,
+    habits: ListenerBehaviour,
+) -> Result<Option<Stat>, Refusal> {
     let name = trigger_name(target);
-    if has_trigger_in_cwd(target, tmp, &name)? {
+    if has_trigger_in_cwd(target, tmp, habits, &name)? {
         return Ok(None);
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -162,7 +170,7 @@ fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Ref
         Ok(file) => fstat(&file).map(Some).map_err(|_| Refusal::TmpNotWritable),
         Err(Errno::EXIST) => match entry(tmp.as_fd(), &name)? {
             // The file of another client at work now, or a leftover of a killed one, which this call may remove.
-            Some(stat) if is_believed(target, &stat) => Ok(is_ours(&stat).then_some(stat)),
+            Some(stat) if is_believed(target, habits, &stat) => Ok(is_ours(&stat).then_some(stat)),
             _ => Err(Refusal::Blocked),
         },
         Err(_) => Err(Refusal::TmpNotWritable),
@@ -170,7 +178,12 @@ fn set_trigger(target: &AttachTarget, tmp: &OwnedFd) -> Result<Option<Stat>, Ref
 }
 
 /// Whether the JVM's working directory has a trigger that it accepts; a file that it does not accept is in the way.
-fn has_trigger_in_cwd(target: &AttachTarget, tmp: &OwnedFd, name: &str) -> Result<bool, Refusal> {
+fn has_trigger_in_cwd(
+    target: &AttachTarget,
+    tmp: &OwnedFd,
+    habits: ListenerBehaviour,
+    name: &str,
+) -> Result<bool, Refusal> {
     // A working directory that the JVM's own user may not search hides the file from the JVM, too.
     let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), name)).unwrap_or(None);
     let Some(stat) = in_cwd else { return Ok(false) };
@@ -178,13 +191,13 @@ fn has_trigger_in_cwd(target: &AttachTarget, tmp: &OwnedFd, name: &str) -> Resul
     if entry(tmp.as_fd(), name)?.is_some_and(is_it) {
         return Ok(false);
     }
-    if is_believed(target, &stat) { Ok(true) } else { Err(Refusal::Blocked) }
+    if is_believed(target, habits, &stat) { Ok(true) } else { Err(Refusal::Blocked) }
 }
 
 /// Whether the JVM accepts a trigger file.
-fn is_believed(target: &AttachTarget, stat: &Stat) -> bool {
+fn is_believed(target: &AttachTarget, habits: ListenerBehaviour, stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && (stat.st_uid == target.uid || stat.st_uid == 0)
+        && (stat.st_uid == target.uid || stat.st_uid == 0 && habits.accepts_root)
 }
 
 fn trigger_name(target: &AttachTarget) -> String {

@@ -230,7 +230,7 @@ fn frames(tables: &FieldTables, has_mirror: bool) -> Result<FrameOffsets, Invali
     Ok(FrameOffsets {
         size: tables.offset("CodeBlob", "_frame_size")?,
         complete,
-        // The two fields are adjacent: two bytes each since JDK 24, before four bytes each (code/codeBlob.hpp).
+        // The two fields are adjacent: two bytes each since JDK 23 (JDK-8329433), before four bytes each.
         complete_is_short: tables.offset("CodeBlob", "_header_size")?.abs_diff(complete) < 4,
         interpreter: tables.address("AbstractInterpreter", "_code")?,
         interpreter_code: tables.offset("StubQueue", "_stub_buffer")?,
