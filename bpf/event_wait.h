@@ -32,8 +32,14 @@ static __always_inline bool is_timed(struct task_struct *task, __u32 tgid, __u32
 	return config.cgroups || wanted(&config, task, tgid, tid);
 }
 
-/* The thread with this entry (NULL: there was no room for one) loses its CPU now. */
-static __always_inline void begin_wait(struct thread_wait *w, __u32 state, __u64 now)
+/* A wakeup that was noted so long before a switch, in ns, was not for the wait that begins there. */
+#define JP_WAKING_NS 5000
+
+/*
+ * The thread with this entry (NULL: there was no room for one) loses its CPU now. `waking`: another CPU is waking the thread
+ * and waits for the end of the switch. Just before that the waker has noted the wakeup, but not yet marked the thread.
+ */
+static __always_inline void begin_wait(struct thread_wait *w, __u32 state, __u64 now, bool waking)
 {
 	if (!w) {
 		add_untimed();
@@ -43,8 +49,10 @@ static __always_inline void begin_wait(struct thread_wait *w, __u32 state, __u64
 	if (w->since)
 		add_untimed();
 	/* The clock of the waker's CPU may be ahead. */
-	if (w->woken > now)
+	if (waking || w->woken > now)
 		w->woken = now;
+	else if (now - w->woken > JP_WAKING_NS)
+		w->woken = 0;
 	w->woken_at = 0;
 	w->waker_stack = 0;
 	w->state = state;
@@ -60,6 +68,7 @@ SEC("tp_btf/sched_switch") int on_switch(struct raw_args *ctx)
 	struct jp_wait_control *control = begun_control();
 	struct thread_wait *w;
 	__u32 tid = (__u32)id;
+	bool waking;
 
 	if (!tid || !control)
 		return 0;
@@ -73,6 +82,7 @@ SEC("tp_btf/sched_switch") int on_switch(struct raw_args *ctx)
 	 */
 	if (!config.switch_state || (__u32)ctx->args[3])
 		bits = state_now(task);
+	waking = bits & TASK_WAKING;
 	if (bits && config.switch_state)
 		bits = (__u32)ctx->args[3];
 	if (bits & TASK_DEAD) {
@@ -83,7 +93,7 @@ SEC("tp_btf/sched_switch") int on_switch(struct raw_args *ctx)
 		w = add_wait(task, id >> 32);
 	if (!control->end) /* else the entry says that the thread had a CPU until now */
 		begin_wait(w, ctx->args[0] & 1 ? queued_state(task) : wait_state(task, bits),
-			   now);
+			   now, waking);
 	return 0;
 }
 
@@ -131,7 +141,7 @@ SEC("raw_tp/sched_wakeup_new") int on_wakeup_new(struct raw_args *ctx)
 	if (!running_control())
 		return 0;
 	if (is_timed(task, tgid, BPF_CORE_READ(task, pid)))
-		begin_wait(add_wait(task, tgid), JP_STATE_runnable, bpf_ktime_get_ns());
+		begin_wait(add_wait(task, tgid), JP_STATE_runnable, bpf_ktime_get_ns(), false);
 	else /* the iterator may have added an entry while the last thread at this address ended */
 		forget_wait(task);
 	return 0;

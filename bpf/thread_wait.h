@@ -23,13 +23,10 @@
 #include "marks.h"
 #include "sample.h"
 
-/* Of a new entry: its thread may have been woken for its first wait before the entry was there. */
-#define JP_WOKEN_BEFORE 1
-
 struct thread_wait {
 	__u64 start;  /* start_boottime of the thread */
 	__u64 since;  /* when the part of the wait began that has no samples yet; 0: the thread has a CPU */
-	__u64 woken;  /* when the thread was woken since its last wait, or JP_WOKEN_BEFORE; 0: not seen */
+	__u64 woken;  /* when the thread was woken since its last wait; 0: not seen */
 	__u64 place;  /* on the timeline: nanoseconds of waiting that have been looked at */
 	__u32 state;  /* enum jp_state before the wakeup */
 	__u32 queued; /* enum jp_state after the wakeup */
@@ -150,11 +147,7 @@ static __always_inline struct thread_wait *wait_of(struct task_struct *task)
 /* A new entry of a thread, which does not wait. NULL if the map is full. */
 static __always_inline struct thread_wait *add_wait(struct task_struct *task, __u32 tgid)
 {
-	struct thread_wait first = {
-		.start = BPF_CORE_READ(task, start_boottime),
-		.woken = JP_WOKEN_BEFORE,
-		.tgid = tgid,
-	};
+	struct thread_wait first = { .start = BPF_CORE_READ(task, start_boottime), .tgid = tgid };
 	__u64 key = (__u64)task;
 	__u32 zero = 0, *unseen = bpf_map_lookup_elem(&waits_unseen, &zero);
 
