@@ -84,8 +84,12 @@ fn stripped_programs_with_c_code_have_the_names_of_go() {
         let program = build("calls_c.go", name, flags);
         let target = Target::start(&mut Command::new(&program));
         let all = profile(&target, 2, &[]).folded;
-        // `work` is C and has no name any more; its caller switched stacks.
-        let right = all.share(|stack| stack.iter().any(|frame| frame == "runtime.asmcgocall"));
-        assert!(all.total() > 200 && right > 0.98, "{name}: {right}\n{}", all.top(10));
+        // `work` is C and has no name any more; its caller switched stacks. On a busy machine Go's own threads take a part.
+        let of_c = format!("{name}!fun_");
+        let c = all.keep(|stack| stack.iter().any(|frame| frame.starts_with(&of_c)));
+        let right = c.share(|stack| stack.iter().any(|frame| frame == "runtime.asmcgocall"));
+        let share = c.total() as f64 / all.total() as f64;
+        assert!(all.total() > 200 && share > 0.9, "{name}: {share}\n{}", all.top(10));
+        assert!(right > 0.99, "{name}: {right}\n{}", all.top(10));
     }
 }

@@ -17,7 +17,7 @@ use super::controls::ControlMap;
 use super::denied_syscall::DeniedSyscall;
 use super::filter::Filter;
 use super::idle_addresses::IdleAddressMap;
-use super::kernel_support::{AvailableSwitches, KernelSupport};
+use super::kernel_support::KernelSupport;
 use super::library::log_messages;
 use super::map::{create, typed};
 use super::numbers::EventNumbers;
@@ -27,7 +27,7 @@ use super::programs;
 use super::rss_source::RssSource;
 use super::skeleton::{OpenProfilerSkel, ProfilerSkel, ProfilerSkelBuilder};
 use super::unwind::UnwindMemory;
-use super::wait_source::{self, SwitchHook, WaitSource};
+use super::wait_source::{self, WaitSource};
 use crate::sample::Event;
 use crate::sample::dynamic_event::EventOrigin;
 
@@ -189,27 +189,9 @@ impl BpfProgram {
     /// When the kernel refuses to attach a program or the iterator.
     pub fn attach_wait(&self, period: u64, chosen: Option<Vec<u32>>) -> anyhow::Result<WaitSource> {
         let programs = &self.skel.progs;
-        let KernelSupport { atomics, switches } = &self.available;
-        let AvailableSwitches { hook, throttled_queues, .. } =
-            switches.as_ref().context("waits are not sampled")?;
-        let at_end = match (hook, atomics) {
-            (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
-            (SwitchHook::FinishSwitch(function), atomics) => {
-                let program =
-                    if *atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
-                program.attach_kprobe(false, function).with_context(|| function.clone())
-            }
-        };
-        let mut attached = vec![
-            programs.on_switch.attach().context("sched_switch")?,
-            programs.on_waking.attach().context("sched_waking")?,
-            programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
-            at_end?,
-        ];
-        if *throttled_queues {
-            attached.push(programs.on_wakeup.attach().context("sched_wakeup")?);
-        }
-        let unfinished = if *atomics { &programs.unfinished } else { &programs.unfinished_plain };
+        let attached = programs::attach_waits(&self.skel, &self.available)?;
+        let unfinished =
+            if self.available.atomics { &programs.unfinished } else { &programs.unfinished_plain };
         let unfinished = unfinished.attach().context("the iterator of waits")?;
         let control = MapHandle::try_from(&self.skel.maps.wait_control).context("times of waits")?;
         WaitSource::new(control, attached, unfinished, period, chosen)

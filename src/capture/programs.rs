@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context;
 use libbpf_rs::skel::OpenSkel as _;
-use libbpf_rs::{Object, OpenProgramMut, ProgramMut};
+use libbpf_rs::{Link, Object, OpenProgramMut, ProgramMut};
 
 use super::allocations::AllocationArguments;
 use super::kernel_support::{AvailableSwitches, KernelSupport};
@@ -126,6 +126,33 @@ pub(super) fn of_fixed<'p>(
         Event::Rss => vec![programs.on_rss_plain.as_fd()],
         Event::Dynamic(_) => Vec::new(),
     }
+}
+
+/// Attaches the programs of waits.
+///
+/// # Errors
+/// When the kernel refuses to attach a program.
+pub(super) fn attach_waits(skel: &ProfilerSkel<'_>, available: &KernelSupport) -> anyhow::Result<Vec<Link>> {
+    let programs = &skel.progs;
+    let AvailableSwitches { hook, throttled_queues, .. } =
+        available.switches.as_ref().context("waits are not sampled")?;
+    let at_end = match (hook, available.atomics) {
+        (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
+        (SwitchHook::FinishSwitch(function), atomics) => {
+            let program = if atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
+            program.attach_kprobe(false, function).with_context(|| function.clone())
+        }
+    };
+    let mut attached = vec![
+        programs.on_switch.attach().context("sched_switch")?,
+        programs.on_waking.attach().context("sched_waking")?,
+        programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
+        at_end?,
+    ];
+    if *throttled_queues {
+        attached.push(programs.on_wakeup.attach().context("sched_wakeup")?);
+    }
+    Ok(attached)
 }
 
 /// The programs of an event of allocations, by the arguments of the functions to which they are attached.

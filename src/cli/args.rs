@@ -165,6 +165,9 @@ pub(super) enum Subcommands {
     },
 }
 
+/// Targets other than processes. clap does not enforce `requires` if another argument conflicts with the required one.
+const OTHER_TARGETS: [&str; 5] = ["tid", "cgroup", "container", "pod", "namespace"];
+
 /// What is sampled, and how often: the same for a run and for `top`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SampledArgs {
@@ -225,13 +228,7 @@ pub(super) struct SampledArgs {
     #[arg(short, long, value_name = "PID", value_parser = number::pid, value_delimiter = ',', help_heading = "Target")]
     pub(super) pid: Vec<u32>,
     /// Profile the descendants of the processes of --pid, too.
-    // clap does not enforce `requires` if another argument conflicts with --pid.
-    #[arg(
-        long,
-        help_heading = "Target",
-        requires = "pid",
-        conflicts_with_all = ["tid", "cgroup", "container", "pod", "namespace"]
-    )]
+    #[arg(long, help_heading = "Target", requires = "pid", conflicts_with_all = OTHER_TARGETS)]
     pub(super) children: bool,
     /// Profile only these thread ids (comma-separated, repeatable).
     #[arg(
