@@ -248,7 +248,7 @@ impl Capture {
         self.sources.iter().map(|source| source.elapsed()).collect()
     }
 
-    /// The cost of the BPF programs so far; with waits most of it is estimated ([`RunMeter`]). `None` without the kernel's
+    /// The cost of the BPF programs so far; with waits most of it is estimated (`RunMeter`). `None` without the kernel's
     /// statistics.
     #[must_use]
     pub fn run_stats(&self) -> Option<RunStats> {
