@@ -470,6 +470,12 @@ struct jp_wait_control {
 	__u64 noting; /* 1: the iterator takes no samples, and only notes which threads wait, and in which state */
 };
 
+/* The context switches of a CPU while the programs of `wait` are attached. */
+struct jp_switches {
+	__u64 last;   /* when, ns of CLOCK_MONOTONIC */
+	__u64 number; /* a measure for the cost of the programs */
+};
+
 /* Waiting time, for each CPU and parity. */
 struct jp_waited {
 	__u64 ns[JP_STATE_COUNT]; /* by state, measured at the ends of waits */

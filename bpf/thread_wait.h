@@ -70,13 +70,13 @@ struct {
 	__type(value, __u32);
 } waits_unseen SEC(".maps");
 
-/* 0 -> when each CPU switched last, ns. A read of the clock costs as much as a lookup in `thread_waits`. */
+/* 0 -> the switches of each CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} last_switches SEC(".maps");
+	__type(value, struct jp_switches);
+} switches SEC(".maps");
 
 /* parity -> waiting time on each CPU. */
 struct {
@@ -107,22 +107,25 @@ static __always_inline struct jp_wait_control *running_control(void)
 /* Notes that this CPU switches now; returns the time. */
 static __always_inline __u64 note_switch(void)
 {
-	__u64 now = bpf_ktime_get_ns(), *last;
+	__u64 now = bpf_ktime_get_ns();
+	struct jp_switches *own;
 	__u32 zero = 0;
 
-	last = bpf_map_lookup_elem(&last_switches, &zero);
-	if (last)
-		*last = now;
+	own = bpf_map_lookup_elem(&switches, &zero);
+	if (own) {
+		own->last = now;
+		own->number++;
+	}
 	return now;
 }
 
-/* When this CPU switched last. */
+/* When this CPU switched last. A read of the clock would cost as much as a lookup in `thread_waits`. */
 static __always_inline __u64 last_switch(void)
 {
 	__u32 zero = 0;
-	__u64 *last = bpf_map_lookup_elem(&last_switches, &zero);
+	struct jp_switches *own = bpf_map_lookup_elem(&switches, &zero);
 
-	return last ? *last : 0;
+	return own ? own->last : 0;
 }
 
 static __always_inline struct jp_waited *waited_in(__u32 window)

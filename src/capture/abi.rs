@@ -130,6 +130,16 @@ pub struct WaitTotals {
     pub untimed: u64,
 }
 
+/// `struct jp_switches`: the context switches of a CPU while the programs of waits are attached.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes)]
+pub struct CpuSwitches {
+    /// When the last one was, nanoseconds of the monotonic clock.
+    pub last: u64,
+    /// How many there were.
+    pub number: u64,
+}
+
 /// `struct jp_allocated`: bytes that were allocated, and in how many calls, with and without samples.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]

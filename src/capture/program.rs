@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, Skel as _, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use zerocopy::FromBytes;
 
-use super::abi::{AllocationTotals, CountKey, CountValue, Counters, WaitTotals};
+use super::abi::{AllocationTotals, CountKey, CountValue, Counters, CpuSwitches, WaitTotals};
 use super::allocations::{AllocationProbes, AllocationSource};
 use super::cgroups::{CgroupMap, CgroupMember};
 use super::contexts::{self, ContextMap};
@@ -378,6 +378,15 @@ impl BpfProgram {
         Ok(sum)
     }
 
+    /// Context switches of all CPUs while the programs of waits are attached.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub(super) fn switches(&self) -> anyhow::Result<u64> {
+        let of_cpus: Vec<CpuSwitches> = read_per_cpu(&self.skel.maps.switches, 0, "switches")?;
+        Ok(of_cpus.iter().map(|one| one.number).sum())
+    }
+
     /// Takes what was allocated in a window that has ended, of an event of allocations, summed over CPUs.
     ///
     /// # Errors
@@ -458,15 +467,19 @@ fn scratch_slots(probes: bool, waits: bool) -> u32 {
     }
 }
 
-/// Takes the values of all CPUs out of a map: they are zero afterwards.
-fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) -> anyhow::Result<Vec<T>> {
-    let key = key.to_ne_bytes();
-    let per_cpu = map.lookup_percpu(&key, MapFlags::ANY).context(what)?.context(what)?;
+/// Reads the values of all CPUs.
+fn read_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) -> anyhow::Result<Vec<T>> {
+    let per_cpu = map.lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY).context(what)?.context(what)?;
     // The kernel rounds the size of a value up to words.
     let values = per_cpu.iter().map(|bytes| T::read_from_prefix(bytes).ok().map(|(value, _)| value));
-    let values = values.collect::<Option<Vec<T>>>().with_context(|| format!("{what} of another size"))?;
-    let zeros = vec![vec![0u8; size_of::<T>()]; per_cpu.len()];
-    map.update_percpu(&key, &zeros, MapFlags::ANY).context(what)?;
+    values.collect::<Option<Vec<T>>>().with_context(|| format!("{what} of another size"))
+}
+
+/// Takes the values of all CPUs out of a map: they are zero afterwards.
+fn take_per_cpu<T: FromBytes>(map: &impl MapCore, key: u32, what: &'static str) -> anyhow::Result<Vec<T>> {
+    let values = read_per_cpu(map, key, what)?;
+    let zeros = vec![vec![0u8; size_of::<T>()]; values.len()];
+    map.update_percpu(&key.to_ne_bytes(), &zeros, MapFlags::ANY).context(what)?;
     Ok(values)
 }
 

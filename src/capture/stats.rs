@@ -37,7 +37,7 @@ impl std::ops::AddAssign for RunStats {
 
 /// Measures what programs cost. To time a run costs the kernel up to 0.1 µs, as much as some programs take that run at each
 /// context switch. So the runs of such programs are timed only in one window of [`RunMeter::BLOCK`], and those of the other
-/// windows are taken to have cost as much. Chance says in which one, or a load with a period of its own would always be there.
+/// windows are taken to have cost as much for each context switch. Chance says in which one, or a load with a period of its own would always be there.
 #[derive(Debug)]
 pub(super) struct RunMeter {
     /// Whether runs are timed in some windows only.
@@ -48,14 +48,22 @@ pub(super) struct RunMeter {
     place: u32,
     /// The kernel times the runs while this is open.
     timing: Option<OwnedFd>,
-    /// When the present state began, and what the kernel had counted then.
+    /// When the present state began, and what was counted then.
     since: Instant,
-    counted: RunStats,
+    counted: Counted,
     /// What was measured or estimated before.
     total: RunStats,
-    /// The last timed part, and its length.
-    last: RunStats,
-    length: Duration,
+    /// The last timed part.
+    last: Counted,
+}
+
+/// What the kernel and the programs have counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    /// Runs that were timed.
+    pub(super) runs: RunStats,
+    /// Context switches; 0 if the programs do not run at switches.
+    pub(super) switches: u64,
 }
 
 impl RunMeter {
@@ -76,43 +84,38 @@ impl RunMeter {
             place: 0,
             timing: Some(timing),
             since,
-            counted: RunStats::default(),
+            counted: Counted::default(),
             total: RunStats::default(),
-            last: RunStats::default(),
-            length: Duration::ZERO,
+            last: Counted::default(),
         }
     }
 
-    /// The cost up to `now`, if the kernel has counted `counted`.
-    pub(super) fn cost(&self, counted: RunStats, now: Instant) -> RunStats {
+    /// The cost up to now.
+    pub(super) fn cost(&self, now: Counted) -> RunStats {
         let mut cost = self.total;
-        cost += self.present(counted, now);
+        cost += self.present(now);
         cost
     }
 
     /// The cost of the present state.
-    fn present(&self, counted: RunStats, now: Instant) -> RunStats {
+    fn present(&self, now: Counted) -> RunStats {
         if self.timing.is_some() {
-            return counted.since(self.counted);
+            return now.runs.since(self.counted.runs);
         }
-        let parts = self.length_of_present(now).as_secs_f64() / self.length.as_secs_f64();
-        self.last.scale(parts)
+        let switches = now.switches.saturating_sub(self.counted.switches);
+        self.last.runs.scale(switches as f64 / self.last.switches.max(1) as f64)
     }
 
-    fn length_of_present(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.since)
-    }
-
-    /// A window ends `now`, when the kernel has counted `counted`.
-    pub(super) fn on_window(&mut self, counted: RunStats, now: Instant) {
+    /// A window ends at `at`.
+    pub(super) fn on_window(&mut self, now: Counted, at: Instant) {
         self.left = self.left.saturating_sub(1);
-        if !self.in_turns || self.left > 0 || self.length_of_present(now) < RunMeter::SHORTEST {
+        if !self.in_turns || self.left > 0 || at.saturating_duration_since(self.since) < RunMeter::SHORTEST {
             return;
         }
-        let present = self.present(counted, now);
-        self.total += present;
+        let runs = self.present(now);
+        self.total += runs;
         if self.timing.take().is_some() {
-            (self.last, self.length) = (present, self.length_of_present(now));
+            self.last = Counted { runs, switches: now.switches.saturating_sub(self.counted.switches) };
             let next = chance() % RunMeter::BLOCK;
             self.left = RunMeter::BLOCK - 1 - self.place + next;
             self.place = next;
@@ -122,7 +125,7 @@ impl RunMeter {
             self.timing = enable().ok();
             self.left = 1;
         }
-        (self.since, self.counted) = (now, counted);
+        (self.since, self.counted) = (at, now);
     }
 }
 
@@ -179,47 +182,55 @@ mod tests {
     use std::fs::File;
     use std::time::{Duration, Instant};
 
-    use super::{RunMeter, RunStats};
+    use super::{Counted, RunMeter, RunStats};
 
-    fn counted(runs: u64) -> RunStats {
+    fn timed(runs: u64) -> RunStats {
         RunStats { ns: 200 * runs, runs }
     }
 
+    /// Three runs for a switch, of which so many were timed.
+    fn counted(runs: u64, switches: u64) -> Counted {
+        Counted { runs: timed(runs), switches }
+    }
+
+    fn meter(in_turns: bool, begin: Instant) -> RunMeter {
+        RunMeter::new(in_turns, File::open("/dev/null").unwrap().into(), begin)
+    }
+
     #[test]
-    fn windows_that_are_not_timed_cost_as_much_as_the_last_timed_one() {
+    fn switches_that_are_not_timed_cost_as_much_as_those_of_the_last_timed_window() {
         let (begin, second) = (Instant::now(), Duration::from_secs(1));
-        let timing = File::open("/dev/null").unwrap().into();
-        let mut meter = RunMeter::new(true, timing, begin);
-        assert_eq!(meter.cost(counted(70), begin + second), counted(70), "timed");
-        meter.on_window(counted(100), begin + second);
-        assert_eq!(meter.cost(counted(100), begin + second), counted(100));
-        assert_eq!(meter.cost(counted(100), begin + 3 * second), counted(300));
+        let mut meter = meter(true, begin);
+        assert_eq!(meter.cost(counted(70, 30)), timed(70));
+        meter.on_window(counted(300, 100), begin + second);
+        assert_eq!(meter.cost(counted(300, 100)), timed(300));
+        // A load that comes later counts, too.
+        assert_eq!(meter.cost(counted(300, 10_100)), timed(30_300));
         // The next timed window is in the next block.
         for window in 2..RunMeter::BLOCK {
-            meter.on_window(counted(100), begin + window * second);
+            meter.on_window(counted(300, 100 * u64::from(window)), begin + window * second);
             assert!(meter.timing.is_none());
         }
-        assert_eq!(meter.cost(counted(100), begin + 8 * second), counted(800));
+        assert_eq!(meter.cost(counted(300, 800)), timed(2400));
     }
 
     #[test]
     fn a_short_window_says_nothing_about_the_next_ones() {
         let (begin, ms) = (Instant::now(), Duration::from_millis(1));
-        let mut meter = RunMeter::new(true, File::open("/dev/null").unwrap().into(), begin);
-        meter.on_window(counted(5), begin + ms);
+        let mut meter = meter(true, begin);
+        meter.on_window(counted(5, 1), begin + ms);
         assert!(meter.timing.is_some());
-        meter.on_window(counted(100), begin + 1000 * ms);
-        assert_eq!(meter.cost(counted(100), begin + 2000 * ms), counted(200));
+        meter.on_window(counted(300, 100), begin + 1000 * ms);
+        assert_eq!(meter.cost(counted(300, 200)), timed(600));
     }
 
     #[test]
     fn events_that_are_rare_are_timed_all_the_time() {
         let begin = Instant::now();
-        let mut meter = RunMeter::new(false, File::open("/dev/null").unwrap().into(), begin);
+        let mut meter = meter(false, begin);
         for window in 1..20 {
-            let now = begin + Duration::from_secs(window);
-            meter.on_window(counted(window), now);
-            assert_eq!(meter.cost(counted(window), now), counted(window));
+            meter.on_window(counted(window, 0), begin + Duration::from_secs(window));
+            assert_eq!(meter.cost(counted(window, 0)), timed(window));
         }
     }
 }

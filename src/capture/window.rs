@@ -21,7 +21,7 @@ use super::perf_source::PerfEventSource;
 use super::probe_place::FunctionPlace;
 use super::program::{BpfProgram, ExpectedLoad};
 use super::source::{EventSource, ExpectedSamples, StopState};
-use super::stats::{self, RunMeter, RunStats};
+use super::stats::{self, Counted, RunMeter, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::{CountedStack, Event, EventPeriod, MonoNs, Stack, StackKey};
 
@@ -201,7 +201,7 @@ impl Capture {
         }
         self.ring.consume().context("reading the ring of stacks")?;
         let arrived = self.arrivals.borrow_mut()[old as usize].take();
-        if let (Some(counted), Some(meter)) = (self.counted_runs(), &mut self.meter) {
+        if let (Some(counted), Some(meter)) = (self.counted(), &mut self.meter) {
             meter.on_window(counted, Instant::now());
         }
         let counts = self.program.take_counts(old)?;
@@ -252,16 +252,17 @@ impl Capture {
     /// statistics.
     #[must_use]
     pub fn run_stats(&self) -> Option<RunStats> {
-        Some(self.meter.as_ref()?.cost(self.counted_runs()?, Instant::now()))
+        Some(self.meter.as_ref()?.cost(self.counted()?))
     }
 
-    /// The cost of the BPF programs, as far as the kernel has timed their runs.
-    fn counted_runs(&self) -> Option<RunStats> {
-        let mut sum = RunStats::default();
+    /// The cost of the BPF programs, as far as the kernel has timed their runs, and the switches at which they ran.
+    fn counted(&self) -> Option<Counted> {
+        let mut runs = RunStats::default();
         for program in self.program.events().iter().flat_map(|event| self.program.fds(*event)) {
-            sum += stats::read(program).ok()?;
+            runs += stats::read(program).ok()?;
         }
-        Some(sum)
+        let waits = self.program.events().contains(&Event::Wait);
+        Some(Counted { runs, switches: if waits { self.program.switches().ok()? } else { 0 } })
     }
 
     /// The BPF program, whose filters can change while it runs.
