@@ -26,6 +26,7 @@ mod probes;
 pub mod program;
 mod programs;
 mod rss_source;
+mod run_meter;
 pub mod sideband;
 mod skeleton;
 pub mod source;

@@ -20,8 +20,9 @@ use super::numbers::EventNumbers;
 use super::perf_source::PerfEventSource;
 use super::probe_place::FunctionPlace;
 use super::program::{BpfProgram, ExpectedLoad};
+use super::run_meter::{Counted, RunMeter};
 use super::source::{EventSource, ExpectedSamples, StopState};
-use super::stats::{self, Counted, RunMeter, RunStats};
+use super::stats::{self, RunStats};
 use crate::sample::dynamic_event::EventOrigin;
 use crate::sample::{CountedStack, Event, EventPeriod, MonoNs, Stack, StackKey};
 
@@ -140,7 +141,7 @@ impl Capture {
     /// When a source cannot start its events.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.running = true;
-        self.meter = RunMeter::start(self.program.events().contains(&Event::Wait));
+        self.meter = self.counted().and_then(|counted| RunMeter::start(self.runs_at_switches(), counted));
         self.sources.iter().try_for_each(|source| source.start())
     }
 
@@ -189,7 +190,7 @@ impl Capture {
     /// # Errors
     /// When bpf(2) cannot change the parity or drain the counts, or the ring or an iterator cannot be read.
     pub fn take_window(&mut self, last: bool) -> anyhow::Result<Window> {
-        if last && self.program.events().contains(&Event::Wait) {
+        if last && self.runs_at_switches() {
             // After the end of sampling no program may change a wait while the iterator reads it.
             self.program.wait_for_runs()?;
             self.sources.iter().try_for_each(|source| source.sample_unfinished())?;
@@ -201,8 +202,11 @@ impl Capture {
         }
         self.ring.consume().context("reading the ring of stacks")?;
         let arrived = self.arrivals.borrow_mut()[old as usize].take();
-        if let (Some(counted), Some(meter)) = (self.counted(), &mut self.meter) {
-            meter.on_window(counted, Instant::now());
+        let now = Instant::now();
+        if self.meter.as_mut().is_some_and(|meter| meter.is_due(now))
+            && let (Some(counted), Some(meter)) = (self.counted(), &mut self.meter)
+        {
+            meter.turn(counted, now);
         }
         let counts = self.program.take_counts(old)?;
         let counters = self.program.events().iter().map(|event| {
@@ -261,8 +265,14 @@ impl Capture {
         for program in self.program.events().iter().flat_map(|event| self.program.fds(*event)) {
             runs += stats::read(program).ok()?;
         }
-        let waits = self.program.events().contains(&Event::Wait);
-        Some(Counted { runs, switches: if waits { self.program.switches().ok()? } else { 0 } })
+        Some(Counted {
+            runs,
+            switches: if self.runs_at_switches() { self.program.switches().ok()? } else { 0 },
+        })
+    }
+
+    fn runs_at_switches(&self) -> bool {
+        self.program.events().contains(&Event::Wait)
     }
 
     /// The BPF program, whose filters can change while it runs.
