@@ -190,7 +190,7 @@ static __always_inline void sample_wait(void *ctx, const struct wait_part *part,
 		if (part->asleep_samples)
 			find_lock(t.s->walk.slot, w->woken_at && w->woken_at == futex_address() ? w->waker : 0,
 				  own_tid(task));
-		note_waker(t.s, sleeps(w->state) && w->woken, w->waker_stack);
+		note_waker(t.s, wakeup_of(w), w->waker_stack);
 		identify(t.s, task, JP_EVENT_wait);
 		note_context(t.s);
 	}
@@ -202,7 +202,6 @@ static __always_inline void sample_wait(void *ctx, const struct wait_part *part,
 static __always_inline void take_wait(void *ctx, struct task_struct *task, struct thread_wait *w, __u64 now, __u64 period,
 				      const bool atomics)
 {
-	__u64 id = bpf_get_current_pid_tgid();
 	struct wait_part part = {};
 
 	copy_wait(&part, w);
@@ -213,8 +212,12 @@ static __always_inline void take_wait(void *ctx, struct task_struct *task, struc
 		w->since = 0;
 	if (!part.since || now <= part.since)
 		return;
-	if (config.cgroups && !wanted(&config, task, id >> 32, (__u32)id))
-		return;
+	if (config.cgroups) {
+		__u64 id = bpf_get_current_pid_tgid();
+
+		if (!wanted(&config, task, id >> 32, (__u32)id))
+			return;
+	}
 	/* A wait belongs to the CPU on which its thread runs again. */
 	if (!wanted_on(&config, bpf_get_smp_processor_id()))
 		return;

@@ -203,6 +203,12 @@ static __always_inline bool sleeps(__u32 state)
 	return state == JP_STATE_sleeping || state == JP_STATE_blocked;
 }
 
+/* When the thread was woken in its present wait; 0: not seen, or it needs no wakeup. */
+static __always_inline __u64 wakeup_of(const struct thread_wait *w)
+{
+	return sleeps(w->state) ? w->woken : 0;
+}
+
 /*
  * Copies the present wait of a thread. The iterator does so before it claims the wait by its `since`: a thread that runs
  * again and waits anew meanwhile has another one.
@@ -215,7 +221,7 @@ static __always_inline void copy_wait(struct wait_part *part, struct thread_wait
 {
 	part->since = *(volatile __u64 *)&w->since;
 	part->state = w->state;
-	part->woken = sleeps(part->state) ? w->woken : 0;
+	part->woken = wakeup_of(w);
 	part->queued_state = w->queued;
 }
 

@@ -14,6 +14,8 @@ pub mod host;
 pub mod jvm;
 pub mod limits;
 mod loader;
+#[cfg(test)]
+mod manual;
 pub mod output;
 pub mod outside;
 pub mod plan;

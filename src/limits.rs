@@ -227,6 +227,7 @@ pub struct LimitRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manual;
 
     #[test]
     fn each_limit_has_a_text() {
@@ -249,10 +250,8 @@ mod tests {
     #[test]
     fn the_table_in_troubleshooting_has_each_limit() {
         let page = include_str!("../docs/troubleshooting.md");
-        let (_, section) = page.split_once("\n## Limits reached\n").unwrap();
-        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
-        let mut documented: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
+        let rows = manual::table(page, "## Limits reached");
+        let mut documented: Vec<&str> = rows.iter().filter_map(|row| manual::codes(row[0]).next()).collect();
         documented.sort_unstable();
         let mut all: Vec<&str> = Limit::all().map(Limit::name).collect();
         all.sort_unstable();

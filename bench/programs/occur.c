@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "../../tests/programs/marker.h"
 
 #define NOINLINE __attribute__((noinline, noclone))
 /* Keeps the compiler from a jump in place of the call before it, which would leave out a frame. */
@@ -79,27 +80,11 @@ static NOINLINE void steps(void)
 		stepped(i);
 }
 
-/* A marker as <sys/sdt.h> makes it: an instruction that does nothing, and a note with its address. */
 static NOINLINE void marks(void)
 {
 	for (int i = 0; i < BETWEEN_CLOCKS; i++)
-		__asm__ volatile("1: nop\n"
-				 ".pushsection .note.stapsdt,\"\",\"note\"\n"
-				 ".balign 4\n"
-				 ".4byte 8, 3f - 2f, 3\n"
-				 ".asciz \"stapsdt\"\n"
-				 "2: .8byte 1b, _.stapsdt.base, 0\n"
-				 ".asciz \"occur\", \"mark\", \"\"\n"
-				 "3: .balign 4\n"
-				 ".popsection\n");
+		MARK("occur", "mark", "0");
 }
-
-__asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
-	".weak _.stapsdt.base\n"
-	".hidden _.stapsdt.base\n"
-	"_.stapsdt.base: .space 1\n"
-	".size _.stapsdt.base, 1\n"
-	".popsection\n");
 
 static NOINLINE void syscalls(void)
 {

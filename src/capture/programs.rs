@@ -98,7 +98,7 @@ fn choose_by_kernel(open: &mut OpenProfilerSkel<'_>, events: &[Event], available
 /// The programs of an event with a number of its own.
 pub(super) fn of_fixed<'p>(
     skel: &'p ProfilerSkel<'_>,
-    available: &KernelSupport,
+    available: &'p KernelSupport,
     event: Event,
 ) -> Vec<BorrowedFd<'p>> {
     let programs = &skel.progs;
@@ -109,15 +109,9 @@ pub(super) fn of_fixed<'p>(
         Event::MajorFaults => vec![programs.on_major_faults.as_fd()],
         Event::ContextSwitches => vec![programs.on_context_switches.as_fd()],
         Event::Wait => {
-            let at_end = match &available.switches {
-                Some(AvailableSwitches { hook: SwitchHook::SchedExit, .. }) => &programs.on_sched_exit,
-                _ if available.atomics => &programs.on_finish_switch,
-                _ => &programs.on_finish_switch_plain,
-            };
-            let queues = available.switches.as_ref().is_some_and(|switches| switches.throttled_queues);
-            let begins = [&programs.on_switch, &programs.on_waking, &programs.on_wakeup_new];
-            let all = begins.into_iter().chain(queues.then_some(&programs.on_wakeup)).chain([at_end]);
-            all.map(|program| program.as_fd()).collect()
+            let switches = available.switches.iter();
+            let programs = switches.flat_map(|switches| of_waits(skel, switches, available.atomics));
+            programs.map(|(_, program)| program.as_fd()).collect()
         }
         Event::Alloc | Event::NativeAlloc => {
             of_allocations(skel, event).into_iter().map(|(_, program)| program).collect()
@@ -128,31 +122,41 @@ pub(super) fn of_fixed<'p>(
     }
 }
 
+/// The programs of waits with the names of their hooks. The last one runs after a switch.
+fn of_waits<'p, 'm>(
+    skel: &'p ProfilerSkel<'m>,
+    switches: &'p AvailableSwitches,
+    atomics: bool,
+) -> Vec<(&'p str, &'p ProgramMut<'m>)> {
+    let programs = &skel.progs;
+    let at_end = match &switches.hook {
+        SwitchHook::SchedExit => ("sched_exit_tp", &programs.on_sched_exit),
+        SwitchHook::FinishSwitch(function) if atomics => (function.as_str(), &programs.on_finish_switch),
+        SwitchHook::FinishSwitch(function) => (function.as_str(), &programs.on_finish_switch_plain),
+    };
+    let mut all = vec![
+        ("sched_switch", &programs.on_switch),
+        ("sched_waking", &programs.on_waking),
+        ("sched_wakeup_new", &programs.on_wakeup_new),
+    ];
+    all.extend(switches.throttled_queues.then_some(("sched_wakeup", &programs.on_wakeup)));
+    all.push(at_end);
+    all
+}
+
 /// Attaches the programs of waits.
 ///
 /// # Errors
 /// When the kernel refuses to attach a program.
 pub(super) fn attach_waits(skel: &ProfilerSkel<'_>, available: &KernelSupport) -> anyhow::Result<Vec<Link>> {
-    let programs = &skel.progs;
-    let AvailableSwitches { hook, throttled_queues, .. } =
-        available.switches.as_ref().context("waits are not sampled")?;
-    let at_end = match (hook, available.atomics) {
-        (SwitchHook::SchedExit, _) => programs.on_sched_exit.attach().context("sched_exit_tp"),
-        (SwitchHook::FinishSwitch(function), atomics) => {
-            let program = if atomics { &programs.on_finish_switch } else { &programs.on_finish_switch_plain };
-            program.attach_kprobe(false, function).with_context(|| function.clone())
-        }
-    };
-    let mut attached = vec![
-        programs.on_switch.attach().context("sched_switch")?,
-        programs.on_waking.attach().context("sched_waking")?,
-        programs.on_wakeup_new.attach().context("sched_wakeup_new")?,
-        at_end?,
-    ];
-    if *throttled_queues {
-        attached.push(programs.on_wakeup.attach().context("sched_wakeup")?);
-    }
-    Ok(attached)
+    let switches = available.switches.as_ref().context("waits are not sampled")?;
+    let mut programs = of_waits(skel, switches, available.atomics);
+    let at_end = programs.pop().map(|(hook, program)| match &switches.hook {
+        SwitchHook::SchedExit => program.attach().context(hook.to_owned()),
+        SwitchHook::FinishSwitch(function) => program.attach_kprobe(false, function).context(hook.to_owned()),
+    });
+    let begins = programs.into_iter().map(|(hook, program)| program.attach().context(hook.to_owned()));
+    begins.chain(at_end).collect()
 }
 
 /// The programs of an event of allocations, by the arguments of the functions to which they are attached.

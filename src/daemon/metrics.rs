@@ -355,6 +355,7 @@ mod tests {
 
     use super::{FeedStats, KubeletPolls, Metrics, PushStats, SessionCounters, StoreTotals};
     use crate::limits::{Limit, LimitRow};
+    use crate::manual;
 
     #[test]
     fn counters_go_on_when_a_session_starts_anew() {
@@ -399,7 +400,7 @@ mod tests {
         // The table of alerts, before that of samples, repeats metrics.
         let (_, page) = include_str!("../../docs/daemon.md").split_once("\n### Samples\n").unwrap();
         let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-        let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let names = cells.flat_map(manual::codes);
         let documented: BTreeSet<&str> = names.filter_map(|name| name.split('{').next()).collect();
         assert_eq!(documented, written);
     }

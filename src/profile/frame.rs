@@ -193,16 +193,12 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::UnknownReason;
+    use crate::manual;
 
     #[test]
     fn troubleshooting_knows_each_reason() {
         let page = include_str!("../../docs/troubleshooting.md");
-        let table = page.lines().skip_while(|line| *line != "## [unknown: WHY]").skip(1);
-        let table = table.take_while(|line| !line.starts_with('#'));
-        let rows: Vec<Vec<&str>> = table
-            .filter(|line| line.starts_with("| `"))
-            .map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
-            .collect();
+        let rows = manual::table(page, "## [unknown: WHY]");
         for row in &rows {
             assert!(row.len() == 3 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
         }

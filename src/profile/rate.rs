@@ -53,26 +53,21 @@ impl Profile {
 
     /// Counts samples as many of a shorter period.
     fn count_as_at(&mut self, event: Event, period: u64) {
-        let accounts = self.accounts_mut(event);
-        let from = accounts.period_ns;
-        accounts.count_as_at(period);
-        let mut conversion = Conversion::new(from, period);
+        let mut conversion = Conversion::new(self.accounts(event).period_ns, period);
         let kept = self.recount(event, |count| conversion.next(count));
-        let accounts = self.accounts_mut(event);
-        // The rows may be rounded otherwise than their sum.
-        accounts.taken = accounts.taken.saturating_sub(accounts.kept).saturating_add(kept);
-        accounts.kept = kept;
-        accounts.expected = accounts.taken.saturating_add(accounts.missed);
+        self.accounts_mut(event).count_as_at(period, kept);
     }
 }
 
 impl Accounts {
-    fn count_as_at(&mut self, period: u64) {
+    /// `kept`: the samples that are kept, counted as at `period`. The sum of their rows may be rounded otherwise.
+    fn count_as_at(&mut self, period: u64, kept: u64) {
         let from = self.period_ns;
         let convert = |n: &mut u64| *n = Conversion::new(from, period).next(*n);
-        [&mut self.filtered, &mut self.kept, &mut self.missed].into_iter().for_each(convert);
+        [&mut self.filtered, &mut self.missed].into_iter().for_each(convert);
         self.lost.iter_mut().for_each(|(_, n)| convert(n));
-        self.taken = self.filtered.saturating_add(self.kept).saturating_add(self.lost_total());
+        self.kept = kept;
+        self.taken = self.filtered.saturating_add(kept).saturating_add(self.lost_total());
         self.expected = self.taken.saturating_add(self.missed);
         self.longest_period_ns = self.longest_period_ns.max(from);
         self.period_ns = period;

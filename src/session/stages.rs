@@ -215,6 +215,7 @@ impl<'a> Stages<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manual;
 
     /// A stage of this name that does nothing.
     struct NamedStage(&'static str);
@@ -228,10 +229,8 @@ mod tests {
     #[test]
     fn the_order_is_that_of_the_architecture_page() {
         let page = include_str!("../../docs/architecture.md");
-        let (_, section) = page.split_once("## Stages\n").unwrap();
-        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
-        let documented: Vec<&str> = rows.iter().filter_map(|row| row.split('`').nth(1)).collect();
+        let rows = manual::table(page, "## Stages");
+        let documented: Vec<&str> = rows.iter().filter_map(|row| manual::codes(row[0]).next()).collect();
         let allocations: [Box<dyn Stage>; 2] =
             [Box::new(NamedStage("allocations")), Box::new(NamedStage("native allocations"))];
         let traces: [Box<dyn Stage>; 2] =

@@ -155,6 +155,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::manual;
     use crate::profile::Kind;
     use crate::sample::ThreadState;
     use crate::waits::reason;
@@ -169,12 +170,8 @@ mod tests {
     #[test]
     fn each_rule_is_documented() {
         let page = include_str!("../../docs/waiting.md");
-        let (_, section) = page.split_once("\n## Idle threads\n").unwrap();
-        let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
-        let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
-        let rules = rows.iter().filter_map(|row| row.split('|').nth(1));
-        let documented: BTreeSet<&str> =
-            rules.flat_map(|rules| rules.split('`').skip(1).step_by(2)).collect();
+        let rows = manual::table(page, "## Idle threads");
+        let documented: BTreeSet<&str> = rows.iter().flat_map(|row| manual::codes(row[0])).collect();
         let known: BTreeSet<&str> = names().chain(["JVM thread", "kernel thread"]).collect();
         assert_eq!(documented, known);
     }

@@ -8,31 +8,13 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "marker.h"
 #include "target.h"
 
 #define NOINLINE __attribute__((noinline, noclone))
 
 /* Not 0 while a tool uses the marker: the kernel counts the tools here. */
 unsigned short probed_round_semaphore __attribute__((section(".probes")));
-
-/* A marker as <sys/sdt.h> makes it: an instruction that does nothing, and a note with its address. */
-#define MARK() \
-	__asm__ volatile("1: nop\n" \
-			 ".pushsection .note.stapsdt,\"\",\"note\"\n" \
-			 ".balign 4\n" \
-			 ".4byte 8, 3f - 2f, 3\n" \
-			 ".asciz \"stapsdt\"\n" \
-			 "2: .8byte 1b, _.stapsdt.base, probed_round_semaphore\n" \
-			 ".asciz \"probed\", \"round\", \"\"\n" \
-			 "3: .balign 4\n" \
-			 ".popsection\n")
-
-__asm__(".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n"
-	".weak _.stapsdt.base\n"
-	".hidden _.stapsdt.base\n"
-	"_.stapsdt.base: .space 1\n"
-	".size _.stapsdt.base, 1\n"
-	".popsection\n");
 
 NOINLINE long called(long x)
 {
@@ -48,9 +30,9 @@ static NOINLINE long calls(long x)
 static NOINLINE long marks(long x)
 {
 	if (probed_round_semaphore) {
-		MARK();
+		MARK("probed", "round", "probed_round_semaphore");
 		x++;
-		MARK();
+		MARK("probed", "round", "probed_round_semaphore");
 	}
 	return x;
 }
