@@ -385,7 +385,7 @@ struct jp_config {
 	__u8 kernel;         /* record kernel frames */
 	__u8 naming;         /* enum jp_hierarchy: the one that identifies containers */
 	__u8 switch_state;   /* sched_switch has the state as an argument (Linux 5.18) */
-	__u8 by_cpu;         /* of waits, probes and allocations: only those on a CPU in `wanted_cpus` (waits: where they end) */
+	__u8 by_cpu;         /* only what `wanted_on` (filter.h) accepts by its CPU */
 	__u8 wakers;         /* record the stacks of threads that end sampled waits */
 	__u8 traces;         /* record the trace contexts of threads */
 	__u8 pad[5];

@@ -35,8 +35,8 @@ struct {
 } wanted_tids SEC(".maps");
 
 /*
- * CPU -> 1 if it is chosen. Of waits and probes only: events of CPUs are opened on chosen CPUs. The loader sets the
- * size.
+ * CPU -> 1 if it is chosen. Of waits, probes, allocations and resident memory only: the other events are opened on chosen
+ * CPUs. The loader sets the size.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -45,7 +45,7 @@ struct {
 	__type(value, __u32);
 } wanted_cpus SEC(".maps");
 
-/* Whether a wait that ends on this CPU is wanted, or a probe there. */
+/* Whether a sample on this CPU is wanted; of a wait, the CPU where it ends. */
 static __always_inline bool wanted_on(const volatile struct jp_config *config, __u32 cpu)
 {
 	__u32 *wanted;

@@ -74,8 +74,8 @@ struct {
 
 /*
  * parity -> (stack -> count). The program writes the maps; the loader empties one after the flip. The loader creates
- * the inner maps with 2 x rate x CPUs x window entries, in 1,024..1,048,576; a sample adds at most one entry. Full: the
- * sample is lost as counts_full.
+ * the inner maps with 2 x (rate x CPUs x window, with waits also the threads of the host) entries, in 1,024..1,048,576; a
+ * sample adds at most one entry. Full: the sample is lost as counts_full.
  */
 struct count_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -93,7 +93,7 @@ struct {
 
 /*
  * New stacks: struct jp_record and its words. The loader reads the ring at the end of each window, or when it is half
- * full. The loader sets its size: rate x CPUs x 1 KiB, in 1..64 MiB. Full: the sample is lost as ring_full.
+ * full. The loader sets its size: half of that number x 1 KiB, in 1..64 MiB. Full: the sample is lost as ring_full.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

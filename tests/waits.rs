@@ -90,11 +90,7 @@ fn each_wait_is_sampled_in_proportion_to_its_length() {
     let period = profile.account("period_ns") as f64;
     for (function, waited) in &truth {
         let (is, ns) = (sampled(&profile, function), waited.ns);
-        // A thread's samples differ from its waiting time by less than one period. Where a thread waits elsewhere too,
-        // chance decides on each block.
-        let shares = ["half", "share_cpu", "take_mutex"].iter().any(|part| function.starts_with(part));
-        let chance = if shares { 4.0 * (ns / period).sqrt() / 2.0 } else { 0.0 };
-        let tolerance = 0.02 * ns + (4.0 + chance) * period;
+        let tolerance = 0.02 * ns + 4.0 * period + waited.chance(period);
         let range = waited.range(function, tolerance);
         assert!(range.contains(&is), "{function}: {is}, {waited:?}, {tolerance}\n{}", profile.folded.top(12));
         assert!(ns > 1e8, "{function} hardly waited: {ns}");

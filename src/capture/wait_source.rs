@@ -15,7 +15,7 @@ use crate::sample::{Event, MonoNs};
 
 /// The least and the greatest number of threads whose waits can be measured at a time.
 const THREADS: std::ops::RangeInclusive<u64> = 1 << 14..=1 << 18;
-/// The longest period in nanoseconds; `bpf/thread_wait.h` multiplies it by 32 bits.
+/// The longest period in nanoseconds; `bpf/marks.h` multiplies it by 32 bits.
 pub const MAX_PERIOD: u64 = u32::MAX as u64;
 
 /// Where the kernel runs a program after a context switch, in the thread that has the CPU again.

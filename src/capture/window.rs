@@ -69,9 +69,8 @@ pub struct Capture {
     arrivals: ArrivalsByParity,
     /// Whether a program may be running.
     running: bool,
-    /// Keeps the kernel's run time statistics enabled; `None` if the kernel or a missing capability does not allow
-    /// them.
-    /// `None` before the start, and without the kernel's statistics.
+    /// Measures what the programs cost. `None` before the start, and if the kernel or a missing capability does not allow
+    /// its run time statistics.
     meter: Option<RunMeter>,
 }
 

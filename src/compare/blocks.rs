@@ -4,9 +4,6 @@ use std::ops::Range;
 
 use super::pair::{ComparedRun, ProfilePair, Side};
 
-/// Fewer seconds than this say nothing about noise.
-const MIN_SECONDS: u32 = 20;
-
 /// The most blocks of a side: longer runs have blocks of several seconds.
 const MAX_BLOCKS: u32 = 600;
 
@@ -27,6 +24,8 @@ pub enum NoiseBasis {
 impl NoiseBasis {
     /// The variance of real samples divided by that of independent ones, where it cannot be measured.
     pub const DESIGN_FACTOR: f64 = 2.0;
+    /// Fewer seconds of a run say nothing about noise.
+    pub const MIN_SECONDS: u32 = 20;
 }
 
 /// The blocks of both sides.
@@ -47,7 +46,7 @@ impl Blocks {
         let seconds_of = |side| pair.columns(side).len() as u32;
         let [by_runs, by_seconds] = [
             runs_of(Side::Before).max(runs_of(Side::After)) > 1,
-            seconds_of(Side::Before).max(seconds_of(Side::After)) >= MIN_SECONDS,
+            seconds_of(Side::Before).max(seconds_of(Side::After)) >= NoiseBasis::MIN_SECONDS,
         ];
         let basis = match (by_runs, by_seconds) {
             (true, _) => NoiseBasis::Runs,
@@ -71,7 +70,7 @@ impl Blocks {
     fn add(&mut self, run: &ComparedRun, most: u32) {
         let columns = run.columns.len() as u32;
         let parts = match self.basis {
-            NoiseBasis::Seconds if columns >= MIN_SECONDS => columns.min(most),
+            NoiseBasis::Seconds if columns >= NoiseBasis::MIN_SECONDS => columns.min(most),
             _ => 1,
         };
         let first = self.number as u32;

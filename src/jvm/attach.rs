@@ -24,7 +24,8 @@ use crate::unwind::HotSpotUnwindInfo;
 
 /// How long reading the tables may take.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long reading the tables of a JVM that started during the run may take: with little CPU they are complete late.
+/// How long reading the tables of a JVM that is set up during the run may take: it may have started just now, and with
+/// little CPU its tables are complete late.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a log comes from.

@@ -37,7 +37,9 @@ pub fn for_unknown(why: UnknownReason) -> &'static str {
         UnknownReason::KernelHidden => {
             "Set kernel.kptr_restrict to 0 or 1, and run as root or with CAP_SYSLOG."
         }
-        UnknownReason::NotKernelText => "Normal after a kernel module was unloaded; else please report it.",
+        UnknownReason::NotKernelText => {
+            "Normal after a kernel module or a short-lived BPF program was unloaded; else please report it."
+        }
     }
 }
 

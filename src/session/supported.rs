@@ -43,7 +43,9 @@ const SAFE_INTERRUPTS: KernelRelease = KernelRelease { major: 5, minor: 11 };
 fn may_interrupt(events: &[Event], release: Option<KernelRelease>) -> Result<(), Failure> {
     let is_hardware = |event: &&Event| matches!(event.origin(), Some(EventOrigin::Counter(counter)) if counter.is_hardware());
     let is_program = |event: &&Event| {
-        **event == Event::Wait || event.allocates() || matches!(event.origin(), Some(EventOrigin::Probe(_)))
+        matches!(event, Event::Wait | Event::Rss)
+            || event.allocates()
+            || matches!(event.origin(), Some(EventOrigin::Probe(_)))
     };
     let both = (events.iter().find(is_hardware), events.iter().find(is_program));
     if let (Some(hardware), Some(program)) = both
@@ -74,6 +76,7 @@ mod tests {
         assert!(may_interrupt(&[fork, cycles], old).is_err_and(|why| why.exit == Exit::Host));
         assert!(may_interrupt(&[cycles, Event::Wait], None).is_err());
         assert!(may_interrupt(&[Event::Alloc, cycles], old).is_err());
+        assert!(may_interrupt(&[cycles, Event::Rss], old).is_err());
     }
 
     #[test]

@@ -112,6 +112,21 @@ impl KernelSymbols {
         }
     }
 
+    /// The symbols of generated code only: BPF programs and trampolines.
+    pub(crate) fn into_generated(self) -> KernelSymbols {
+        let mut generated = KernelSymbols { modules: self.modules, ..KernelSymbols::default() };
+        generated.regions.extend(self.regions.into_iter().filter(|region| region.module == BPF));
+        for symbol in self.symbols.into_iter().filter(|symbol| symbol.module == BPF) {
+            let tail = self.names.get(symbol.name as usize..).unwrap_or_default();
+            // No longer than the names of all symbols, whose length fits.
+            let name = u32::try_from(generated.names.len()).unwrap_or(u32::MAX);
+            generated.names.extend(tail.iter().take_while(|&&byte| byte != 0));
+            generated.names.push(0);
+            generated.symbols.push(KernelSymbol { name, ..symbol });
+        }
+        generated
+    }
+
     /// The symbols of a kernel that hides them.
     pub(crate) fn hidden() -> KernelSymbols {
         KernelSymbols { hidden: true, ..KernelSymbols::default() }

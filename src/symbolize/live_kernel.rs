@@ -1,6 +1,6 @@
 //! The running kernel's symbols, kept up to date with its modules and BPF programs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader};
@@ -14,10 +14,15 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use super::cache::Cache;
 use super::elf::find_build_id;
 use super::kernel::{KernelName, KernelSymbols};
+use crate::profile::frame::Module;
 use crate::profile::{Frame, Kind, UnknownReason};
+use crate::sample::MonoNs;
 
 const RENEW_AFTER: Duration = Duration::from_secs(1);
 const CACHED: usize = 16 << 10;
+/// Earlier sets of generated code that are kept. A changed set is noticed once a second at most, and stacks wait less than so
+/// many seconds for their names.
+const EARLIER: usize = 16;
 /// The notes of the kernel's own ELF file (Linux 2.6.23).
 const KERNEL_NOTES: &str = "/sys/kernel/notes";
 /// The directory with an entry for each module.
@@ -26,8 +31,10 @@ const MODULES: &str = "/sys/module";
 #[derive(Debug)]
 pub(crate) struct Kernel {
     symbols: KernelSymbols,
-    frames: Cache<u64, Result<Arc<Frame>, UnknownReason>>,
+    frames: Cache<u64, Arc<Frame>>,
     loaded: LoadedModules,
+    /// Generated code that has left the kernel, newest first.
+    earlier: VecDeque<EarlierCode>,
     checked: Instant,
     directory: PathBuf,
     /// How often kallsyms was read.
@@ -45,6 +52,7 @@ impl Kernel {
             symbols: KernelSymbols::hidden(),
             frames: Cache::new(CACHED),
             loaded: LoadedModules::default(),
+            earlier: VecDeque::new(),
             checked: Instant::now(),
             directory,
             reads: 0,
@@ -61,32 +69,40 @@ impl Kernel {
         }
     }
 
-    /// The frame of a kernel address, or why there is none: [`UnknownReason::KernelHidden`] if all is hidden.
-    pub(crate) fn frame(&mut self, address: u64) -> Result<Arc<Frame>, UnknownReason> {
+    /// The frame of a kernel address in a stack that was recorded at `at`, or why there is none:
+    /// [`UnknownReason::KernelHidden`] if all is hidden.
+    pub(crate) fn frame(&mut self, address: u64, at: MonoNs) -> Result<Arc<Frame>, UnknownReason> {
         if let Some(frame) = self.frames.get(&address) {
-            // A BPF program can take the place of another one. At an unused address, a BPF program or a module can
-            // appear.
-            let lasting = match &frame {
-                Ok(frame) => frame.module.as_ref().is_none_or(|m| &*m.path != "[bpf]"),
-                Err(why) => *why == UnknownReason::KernelHidden,
-            };
+            // A BPF program can take the place of another one.
+            let lasting = frame.module.as_ref().is_none_or(|m| &*m.path != "[bpf]");
             if lasting || !self.renew_if_changed() {
-                return frame;
+                return Ok(frame);
             }
         }
         let mut name = self.symbols.find(address);
+        // At an unused address, a BPF program or a module can appear.
         if name == KernelName::Unknown && self.renew_if_changed() {
             name = self.symbols.find(address);
         }
-        let frame = match name {
+        match name {
             KernelName::Function(name, module) => {
-                Ok(Arc::new(Frame { module: Some(module), address, ..Frame::named(Kind::Kernel, name) }))
+                let frame = kernel_frame(address, name, module);
+                self.frames.insert(address, Arc::clone(&frame));
+                Ok(frame)
             }
             KernelName::Hidden => Err(UnknownReason::KernelHidden),
-            KernelName::Unknown => Err(UnknownReason::NotKernelText),
-        };
-        self.frames.insert(address, frame.clone());
-        frame
+            KernelName::Unknown => self.earlier_frame(address, at).ok_or(UnknownReason::NotKernelText),
+        }
+    }
+
+    /// The frame of code that has left the kernel after `at`: the programs of a profiler that has ended, say, or our own at
+    /// the end of a run.
+    fn earlier_frame(&self, address: u64, at: MonoNs) -> Option<Arc<Frame>> {
+        let since = self.earlier.iter().take_while(|code| at < code.noticed);
+        since.into_iter().find_map(|code| match code.symbols.find(address) {
+            KernelName::Function(name, module) => Some(kernel_frame(address, name, module)),
+            KernelName::Hidden | KernelName::Unknown => None,
+        })
     }
 
     /// Reads again if modules or BPF programs were loaded or unloaded; checks at most once a second.
@@ -112,12 +128,25 @@ impl Kernel {
             // A kernel without modules has no such file.
             Err(_) => KernelSymbols::parse(kallsyms, io::empty()),
         });
-        self.symbols = parsed.unwrap_or_else(|_| KernelSymbols::hidden());
+        let before = std::mem::replace(&mut self.symbols, parsed.unwrap_or_else(|_| KernelSymbols::hidden()));
+        self.earlier.push_front(EarlierCode { symbols: before.into_generated(), noticed: MonoNs::now() });
+        self.earlier.truncate(EARLIER);
         self.symbols.set_lengths(&loaded.lengths);
         self.symbols.set_build_ids(|module| build_id(&self.directory, module));
         self.loaded = loaded;
         self.frames.clear();
     }
+}
+
+/// Generated code that was in the kernel until it was `noticed` that the set had changed.
+#[derive(Debug)]
+struct EarlierCode {
+    symbols: KernelSymbols,
+    noticed: MonoNs,
+}
+
+fn kernel_frame(address: u64, name: String, module: Arc<Module>) -> Arc<Frame> {
+    Arc::new(Frame { module: Some(module), address, ..Frame::named(Kind::Kernel, name) })
 }
 
 /// The GNU build id of the kernel, or of a module whose entry is in `directory`.
@@ -189,10 +218,10 @@ mod tests {
         let mut kernel = Kernel::with(dir.path().to_owned());
         let address = u64::MAX - 7;
         let mut is_forgotten = |change: &dyn Fn()| {
-            kernel.frames.insert(address, Ok(Arc::new(Frame::named(Kind::Kernel, "old_name"))));
+            kernel.frames.insert(address, Arc::new(Frame::named(Kind::Kernel, "old_name")));
             change();
             kernel.follow_modules();
-            kernel.frame(address).is_err()
+            kernel.frame(address, MonoNs::now()).is_err()
         };
         assert!(!is_forgotten(&|| ()));
         assert!(is_forgotten(&|| std::fs::create_dir(&module).unwrap()));
@@ -205,6 +234,27 @@ mod tests {
         };
         assert!(is_forgotten(&again));
         assert!(is_forgotten(&|| std::fs::remove_dir(&module).unwrap()));
+    }
+
+    #[test]
+    fn generated_code_that_has_left_the_kernel_keeps_its_name_in_earlier_stacks() {
+        const KALLSYMS: &str = "1000 T _stext\n1100 T own_text\n2000 T _etext\n\
+            9000 t bpf_prog_0123_on_switch\t[bpf]\n9800 t bpf_prog_4567_other\t[bpf]\n";
+        let dir = tempfile::tempdir().unwrap();
+        let mut kernel = Kernel::with(dir.path().to_owned());
+        kernel.symbols = KernelSymbols::parse(KALLSYMS.as_bytes(), std::io::empty()).unwrap();
+        let before = MonoNs::now();
+        kernel.renew(LoadedModules::read(dir.path()));
+        // Whatever this machine's kernel shows to this user.
+        kernel.symbols = KernelSymbols::default();
+        let frame = kernel.frame(0x9010, before).unwrap();
+        assert_eq!(
+            (&*frame.name, &*frame.module.as_ref().unwrap().path),
+            ("bpf_prog_0123_on_switch", "[bpf]")
+        );
+        assert_eq!(&*kernel.frame(0x9810, before).unwrap().name, "bpf_prog_4567_other");
+        assert_eq!(kernel.frame(0x1110, before), Err(UnknownReason::NotKernelText));
+        assert_eq!(kernel.frame(0x9010, MonoNs::now()), Err(UnknownReason::NotKernelText));
     }
 
     #[test]

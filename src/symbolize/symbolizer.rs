@@ -473,7 +473,7 @@ impl Symbolizer {
     fn kernel_frames(&mut self, stack: &Stack) -> Vec<Arc<Frame>> {
         let mut frames = Vec::with_capacity(stack.kernel.len());
         for address in stack.kernel_probes() {
-            match self.kernel.frame(address) {
+            match self.kernel.frame(address, stack.at) {
                 Ok(frame) => frames.push(frame),
                 Err(UnknownReason::KernelHidden) => {
                     *self.unknown.entry(UnknownReason::KernelHidden).or_default() += 1;

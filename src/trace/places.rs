@@ -24,12 +24,13 @@ const AT_START: Duration = Duration::from_secs(3);
 const PER_CALL: Duration = Duration::from_millis(100);
 /// Files of which it is known whether they define the variable.
 const MAX_FILES: usize = 16_384;
-/// A library that was just mapped is not linked yet: the pause before the next inspection, which doubles, and how
-/// many inspections.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A library that was just mapped is not linked yet: the pause before the second inspection, which doubles from one to the
+/// next, and how many inspections.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_INSPECTIONS: u32 = 10;
 
-/// A process whose libraries the dynamic linker has not linked yet.
+/// A process in which a later inspection may find the variable: the dynamic linker has not linked a library yet, or a file
+/// could not be read.
 #[derive(Clone, Copy, Debug)]
 struct Unlinked {
     inspections: u32,
@@ -144,7 +145,7 @@ impl ContextPlaces {
             PlaceResult::Later => {
                 let inspections = before.map_or(0, |process| process.inspections) + 1;
                 if inspections < MAX_INSPECTIONS {
-                    let next = Instant::now() + FIRST_PAUSE * (1 << inspections);
+                    let next = Instant::now() + FIRST_PAUSE * (1 << (inspections - 1));
                     self.unlinked.insert(tgid, Unlinked { inspections, next });
                 }
             }

@@ -42,7 +42,7 @@ const JAVA: &[IdlePattern] = &[
 /// Waits for work of native runtimes and servers.
 #[rustfmt::skip]
 const NATIVE: &[IdlePattern] = &[
-    rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GangWorker::loop", "AbstractGangWorker::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "JfrThreadSampler::run", "Threads::destroy_vm>Monitor::wait*"], &[]),
+    rule("JVM thread", &["os::signal_wait", "AttachListener::dequeue", "GCTaskManager::get_task", "GangWorker::loop", "AbstractGangWorker::loop", "ConcurrentMarkThread::sleepBeforeNextCycle", "ConcurrentMarkSweepThread::sleepBeforeNextCycle", "SurrogateLockerThread::loop", "WorkerThread::run", "VMThread::loop>Monitor::wait*", "WatcherThread::sleep", "CompileQueue::get", "ServiceThread::service_thread_entry", "MonitorDeflationThread::monitor_deflation_thread_entry", "NotificationThread::notification_thread_entry", "ConcurrentGCThread::run", "G1ServiceThread::wait_to_run", "G1ConcurrentRefineThread::wait_for_completed_buffers", "ConcurrentG1RefineThread::wait_for_completed_buffers", "ConcurrentG1RefineThread::sample_young_list_rs_lengths", "JfrThreadSampler::run", "Threads::destroy_vm>Monitor::wait*"], &[]),
     // Without symbols of the C library the join of the thread that runs `main` is only a futex.
     rule("JVM thread", &["JLI_Launch"], &["thread join", "futex"]),
     rule("Go scheduler", &["runtime.findRunnable", "runtime.findrunnable", "runtime.stopm", "runtime.sysmon", "runtime.mPark", "runtime.templateThread"], &[]),
@@ -59,6 +59,11 @@ const JVM_THREADS: &[&str] = &[
     "VM Periodic Tas*",
     "DestroyJavaVM",
     "GC Thread#*",
+    // JDK 8: Parallel; G1 and CMS.
+    "GC task thread#*",
+    "Gang worker#*",
+    "Concurrent Mark*",
+    "Surrogate Locke*",
     "G1 *",
     "C1 CompilerThre*",
     "C2 CompilerThre*",
@@ -157,6 +162,7 @@ mod tests {
     use super::*;
     use crate::manual;
     use crate::profile::Kind;
+    use crate::profile::frame::Module;
     use crate::sample::ThreadState;
     use crate::waits::reason;
 
@@ -195,6 +201,16 @@ mod tests {
         assert_eq!(of(&launcher, "thread join").as_deref(), Some("JVM thread"));
         assert_eq!(of(&launcher, "futex").as_deref(), Some("JVM thread"), "no symbols of the C library");
         assert_eq!(of(&launcher, "disk read"), None);
+        let in_jvm = Arc::new(Frame {
+            module: Some(Arc::new(Module::at("/usr/lib/jvm/java-8/jre/lib/amd64/server/libjvm.so"))),
+            ..Frame::named(Kind::Native, "libjvm.so!fun_5d0")
+        });
+        for comm in ["GC task thread#", "Gang worker#1 (", "Concurrent Mark", "Surrogate Locke"] {
+            let thread = WaitingThread { comm: comm.as_bytes(), ..thread };
+            let rule = rules.matching(&[Arc::clone(&in_jvm)], thread, "condition variable");
+            assert_eq!(rule.as_deref(), Some("JVM thread"), "{comm} of JDK 8");
+            assert_eq!(rules.matching(&[native("main")], thread, "condition variable"), None);
+        }
         let after_main =
             [native("jni_DestroyJavaVM"), native("Threads::destroy_vm"), native("Monitor::wait")];
         assert_eq!(of(&after_main, "condition variable").as_deref(), Some("JVM thread"));

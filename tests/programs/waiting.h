@@ -31,11 +31,12 @@ struct waited {
 /*
  * How long a function does not run: by the clock, without the CPU's. A switch from one thread to another is CPU time by
  * the kernel's clock, and waiting time in a profile. So a profile of a function that does nothing but wait has between ns
- * and ns + cpu.
+ * and ns + cpu. CPU time is read outside of the other clock's two readings: it is a system call, at whose end a thread may
+ * lose its CPU, outside of the function.
  */
 static inline struct waited waited(void (*wait)(void))
 {
-	unsigned long wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+	unsigned long cpu = now_ns(CLOCK_THREAD_CPUTIME_ID), wall = now_ns(CLOCK_MONOTONIC);
 
 	wait();
 	wall = now_ns(CLOCK_MONOTONIC) - wall;

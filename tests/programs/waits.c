@@ -1,7 +1,7 @@
 /*
  * Truth: each thread waits in one function, and measures how long. The threads begin when the file in the first
  * argument exists, and end after the milliseconds in the second one. Then the program prints a line for each function:
- * its name, the nanoseconds that it waited, and its CPU time. `share_cpu` waits for a CPU only, and has what the kernel
+ * its name, the nanoseconds that it waited, its CPU time, and how long its thread waited in all. `share_cpu` waits for a CPU only, and has what the kernel
  * measured: no time in which a hypervisor stole the CPU from a running thread. A third argument is a file that can be
  * written with fsync; with a fourth one the program then ends.
  */
@@ -54,7 +54,14 @@ struct part {
 	const char *name;
 	void (*wait)(void);
 	struct waited sum;
+	unsigned long all; /* how long the thread waited in all, ns */
 };
+
+/* How long this thread, which began at that time, has waited so far, ns. */
+static unsigned long waited_since(unsigned long begin)
+{
+	return now_ns(CLOCK_MONOTONIC) - begin - now_ns(CLOCK_THREAD_CPUTIME_ID);
+}
 
 static void measure(struct part *part)
 {
@@ -66,19 +73,27 @@ static void measure(struct part *part)
 
 static int is_over(void) { return us_of(CLOCK_MONOTONIC) >= end_us; }
 
-static void *wait_always(void *part)
+static void *wait_always(void *of)
 {
+	struct part *part = of;
+	unsigned long begin = now_ns(CLOCK_MONOTONIC);
+
 	while (!is_over())
 		measure(part);
+	part->all = waited_since(begin);
 	return NULL;
 }
 
-static void *alternate(void *parts)
+static void *alternate(void *of)
 {
+	struct part *parts = of;
+	unsigned long begin = now_ns(CLOCK_MONOTONIC);
+
 	while (!is_over()) {
-		measure(parts);
-		measure((struct part *)parts + 1);
+		measure(&parts[0]);
+		measure(&parts[1]);
 	}
+	parts[0].all = parts[1].all = waited_since(begin);
 	return NULL;
 }
 
@@ -93,13 +108,17 @@ static void *answer(void *unused)
 	return write(answers[1], "x", 1) == 1 ? NULL : unused;
 }
 
-static void *contend(void *part)
+static void *contend(void *of)
 {
+	struct part *part = of;
+	unsigned long begin = now_ns(CLOCK_MONOTONIC);
+
 	while (!is_over()) {
 		measure(part);
 		nap(3000);
 		pthread_mutex_unlock(&mutex);
 	}
+	part->all = waited_since(begin);
 	return NULL;
 }
 
@@ -129,6 +148,7 @@ static unsigned long queued(void)
 static void *share_cpu(void *of)
 {
 	struct part *part = of;
+	unsigned long begin = now_ns(CLOCK_MONOTONIC);
 	cpu_set_t first;
 
 	CPU_ZERO(&first);
@@ -139,6 +159,7 @@ static void *share_cpu(void *of)
 		burn();
 	part->sum.ns = queued() - part->sum.ns;
 	part->sum.cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+	part->all = waited_since(begin);
 	return NULL;
 }
 
@@ -152,11 +173,10 @@ static void *wait_for_ever(void *unused)
 int main(int argc, char **argv)
 {
 	struct part parts[] = {
-		{ "sleep_100us", sleep_100us, {} }, { "sleep_1ms", sleep_1ms, {} }, { "sleep_10ms", sleep_10ms, {} },
-		{ "sleep_100ms", sleep_100ms, {} }, { "sleep_1s", sleep_1s, {} }, { "read_answer", read_answer, {} },
-		{ "half_a", half_a, {} }, { "half_b", half_b, {} }, { "take_mutex", take_mutex, {} },
-		{ "take_mutex", take_mutex, {} }, { "share_cpu", NULL, {} }, { "share_cpu", NULL, {} }, { "share_cpu", NULL, {} },
-		{ "sync_file", sync_file, {} },
+		{ "sleep_100us", sleep_100us }, { "sleep_1ms", sleep_1ms }, { "sleep_10ms", sleep_10ms },
+		{ "sleep_100ms", sleep_100ms }, { "sleep_1s", sleep_1s }, { "read_answer", read_answer },
+		{ "half_a", half_a }, { "half_b", half_b }, { "take_mutex", take_mutex }, { "take_mutex", take_mutex },
+		{ "share_cpu" }, { "share_cpu" }, { "share_cpu" }, { "sync_file", sync_file },
 	};
 	void *(*runs[])(void *) = {
 		wait_always, wait_always, wait_always, wait_always, wait_always, wait_always, alternate, NULL, contend,
@@ -185,7 +205,7 @@ int main(int argc, char **argv)
 			pthread_join(threads[i], NULL);
 	pthread_join(threads[15], NULL);
 	for (int i = 0; i < n; i++)
-		printf("%s %lu %lu\n", parts[i].name, parts[i].sum.ns, parts[i].sum.cpu);
+		printf("%s %lu %lu %lu\n", parts[i].name, parts[i].sum.ns, parts[i].sum.cpu, parts[i].all);
 	puts("over");
 	fflush(stdout);
 	if (argc > 4)

@@ -16,7 +16,7 @@ const MARK_MASK: u64 = 0xffff_ff00_0000_0000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordType {
-    /// A method's names and lines, once in each log.
+    /// A method's names and lines, mostly once in a log: threads that log one method at the same time each write them.
     Method = 1,
     /// The JVM installed compiled code.
     Load = 2,

@@ -52,14 +52,26 @@ pub(super) fn noise(difference: &Difference<'_>) -> String {
     let [before, after] = difference.comparison.blocks;
     match difference.comparison.basis {
         NoiseBasis::Runs => format!("Noise is measured between runs: {before} before, {after} after."),
-        NoiseBasis::Seconds => format!(
-            "Noise is measured within the runs, between their seconds or parts: {before} before, {after} after. It does \
-             not contain differences between runs: several runs a side find them."
-        ),
+        NoiseBasis::Seconds => {
+            let short = if before == 1 || after == 1 {
+                format!(
+                    " A run of fewer than {} seconds (of the daemon: stored windows) is one part, which \
+                     has no noise of its own.",
+                    NoiseBasis::MIN_SECONDS
+                )
+            } else {
+                String::new()
+            };
+            format!(
+                "Noise is measured within the runs, between their seconds or parts: {before} before, {after} after.{short} \
+                 It does not contain differences between runs: several runs a side find them."
+            )
+        }
         NoiseBasis::Assumed => format!(
-            "Noise is not measured: to measure it, use several runs a side, or pages (.html) of 20 seconds (of the \
-             daemon: 20 stored windows) or more. It is assumed to be {} times the variance of independent samples, \
+            "Noise is not measured: to measure it, use several runs a side, or pages (.html) of {} \
+             seconds (of the daemon: stored windows) or more. It is assumed to be {} times the variance of independent samples, \
              or more if the rate changed.",
+            NoiseBasis::MIN_SECONDS,
             NoiseBasis::DESIGN_FACTOR
         ),
     }

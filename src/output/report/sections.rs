@@ -179,9 +179,9 @@ fn jvm_notes(jvm: &JvmReport, duration_s: f64) -> Vec<String> {
             _ => "was compiled before the agent was attached",
         };
         notes.push(format!(
-            "{} of its Java samples are in code that {from}. The total of compiled methods (kind Java, green boxes) is \
-             right. Inlined methods (aqua boxes) and lines are approximate there: the time of one can be shown for \
-             another. To check a method, start the JVM with -XX:CompileCommand=dontinline,CLASS::METHOD.",
+            "{} of its Java samples are in code that {from}. A compiled method (green box) is right where it stands. \
+             Inlined methods (aqua boxes) and lines are approximate there: the time of one can be shown for another. So \
+             the total of a method that any caller inlines is approximate, too. To check a method, start the JVM with -XX:CompileCommand=dontinline,CLASS::METHOD.",
             share(before)
         ));
     }

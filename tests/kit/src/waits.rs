@@ -10,9 +10,20 @@ pub struct Waited {
     pub ns: f64,
     /// CPU time, ns.
     pub cpu: f64,
+    /// How long the function's threads waited in all functions, ns.
+    pub all: f64,
 }
 
 impl Waited {
+    /// By how much chance may change a profile's waiting time of this function, ns: four standard deviations. A thread's
+    /// samples differ from its waiting time by less than one period. If it also waits elsewhere, chance decides for each
+    /// block of its time to which wait the sample belongs.
+    #[must_use]
+    pub fn chance(self, period: f64) -> f64 {
+        let elsewhere = (1.0 - self.ns / self.all).max(0.0);
+        4.0 * (self.ns / period * elsewhere).sqrt() * period
+    }
+
     /// How much waiting time a profile may have of this function. A switch from one thread to another is CPU time by the
     /// kernel's clock, and waiting time in a profile. All functions but `share_cpu` do nothing but wait.
     #[must_use]
@@ -28,11 +39,13 @@ pub fn waited<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<String, Wait
     let mut sums: BTreeMap<String, Waited> = BTreeMap::new();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
-        let [name, ns, cpu] = words[..] else { continue };
-        let (Ok(ns), Ok(cpu)) = (ns.parse::<f64>(), cpu.parse::<f64>()) else { continue };
+        let [name, ns, cpu, all] = words[..] else { continue };
+        let numbers = (ns.parse::<f64>(), cpu.parse::<f64>(), all.parse::<f64>());
+        let (Ok(ns), Ok(cpu), Ok(all)) = numbers else { continue };
         let sum = sums.entry(name.to_owned()).or_default();
         sum.ns += ns;
         sum.cpu += cpu;
+        sum.all += all;
     }
     sums
 }
