@@ -57,6 +57,8 @@ struct part {
 	unsigned long all; /* how long the thread waited in all, ns */
 };
 
+#define PART(function) { .name = #function, .wait = function }
+
 /* How long this thread, which began at that time, has waited so far, ns. */
 static unsigned long waited_since(unsigned long begin)
 {
@@ -173,10 +175,9 @@ static void *wait_for_ever(void *unused)
 int main(int argc, char **argv)
 {
 	struct part parts[] = {
-		{ "sleep_100us", sleep_100us }, { "sleep_1ms", sleep_1ms }, { "sleep_10ms", sleep_10ms },
-		{ "sleep_100ms", sleep_100ms }, { "sleep_1s", sleep_1s }, { "read_answer", read_answer },
-		{ "half_a", half_a }, { "half_b", half_b }, { "take_mutex", take_mutex }, { "take_mutex", take_mutex },
-		{ "share_cpu" }, { "share_cpu" }, { "share_cpu" }, { "sync_file", sync_file },
+		PART(sleep_100us), PART(sleep_1ms), PART(sleep_10ms), PART(sleep_100ms), PART(sleep_1s), PART(read_answer),
+		PART(half_a), PART(half_b), PART(take_mutex), PART(take_mutex),
+		{ .name = "share_cpu" }, { .name = "share_cpu" }, { .name = "share_cpu" }, PART(sync_file),
 	};
 	void *(*runs[])(void *) = {
 		wait_always, wait_always, wait_always, wait_always, wait_always, wait_always, alternate, NULL, contend,

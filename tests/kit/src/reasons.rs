@@ -51,17 +51,16 @@ const CONTENDING: [&str; 3] = ["file position", "file content", "rcu"];
 
 /// What is wrong in a profile by thread (`--per-thread --raw-threads --idle`), a line for each thread: each thread but
 /// those of the lines `without NAME` waits during nearly all `periods` of the run, with its leaf; threads that contend,
-/// most of the time. A thread that was woken may also wait for a CPU. A libc without symbols does not show some functions:
+/// most of the time. A thread that was woken waits for a CPU, too, on a busy machine for long. A libc without symbols does not show some functions:
 /// those waits are a `futex`.
 pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], periods: f64) -> Vec<String> {
     let lacks: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("without ")).collect();
     let there = leaves.iter().filter(|(thread, _)| !lacks.contains(thread));
     let mistake = |(thread, leaf): &(&str, &str)| {
         let name = format!("[{thread} tid=");
-        let own = folded.keep(|frames| {
-            frames.get(1).is_some_and(|frame| frame.starts_with(&name))
-                && frames.last().unwrap() != "[runnable]"
-        });
+        let thread_samples =
+            folded.keep(|frames| frames.get(1).is_some_and(|frame| frame.starts_with(&name)));
+        let own = thread_samples.keep(|frames| frames.last().unwrap() != "[runnable]");
         let is_hidden = |frames: &[String]| {
             ["semaphore", "join"].contains(thread)
                 && !frames.iter().any(|f| f.contains("sem_wait") || f.contains("pthread_"))
@@ -71,9 +70,16 @@ pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], peri
             last == leaf || (last == "[wait: futex]" && is_hidden(frames))
         });
         let (time, share) = if CONTENDING.contains(thread) { (0.5, 0.9) } else { (0.95, 0.99) };
-        let is_good = own.total() as f64 >= time * periods && with as f64 >= share * own.total() as f64;
-        let (all, top) = (own.total(), own.top(3));
-        (!is_good).then(|| format!("{thread}: {with} of {all} are {leaf}, in {periods} periods\n{top}"))
+        let (all, queued) = (own.total(), thread_samples.total() - own.total());
+        let is_good = (all + queued) as f64 >= time * periods
+            && all as f64 >= 0.1 * periods
+            && with as f64 >= share * all as f64;
+        let top = own.top(3);
+        (!is_good).then(|| {
+            format!(
+                "{top}\n{thread}: {with} of {all} are {leaf}, {queued} are [runnable], in {periods} periods"
+            )
+        })
     };
     there.filter_map(mistake).collect()
 }
