@@ -32,5 +32,7 @@ pub mod text;
 pub mod top;
 mod trace;
 pub mod unwind;
+#[cfg(test)]
+mod variants;
 pub mod waits;
 mod world;

@@ -52,10 +52,9 @@ fn in_its_own_mounts(name: &str) -> Target {
 }
 
 /// A profile of all processes for three seconds, with these capabilities left out.
-fn profile(left_out: &[&str]) -> Folded {
-    let run = profiler::finish(
-        without(left_out).args(["-a", "-F", "999", "-d", "3", "-o", "-", "--report", "none"]),
-    );
+fn profile(left_out: &[&str], event: &str) -> Folded {
+    let line = ["-a", "-e", event, "-F", "999", "-d", "3", "-o", "-", "--report", "none"];
+    let run = profiler::finish(without(left_out).args(line));
     Folded::parse(&run.success().stdout)
 }
 
@@ -83,7 +82,7 @@ fn what_is_lost_without_each() {
         (Some("checkpoint_restore"), &["deleted"]),
         (Some("syslog"), &["kernel"]),
     ] {
-        let folded = profile(left_out.as_slice());
+        let folded = profile(left_out.as_slice(), "cpu");
         for (program, frame) in [
             ("open", ("burn", "")),
             ("private", ("burn", "")),
@@ -98,6 +97,23 @@ fn what_is_lost_without_each() {
         if left_out == Some("syslog") {
             assert!(named(&folded, "kernel", ("[kernel]", "")), "{}", folded.top(5));
         }
+        // Without the mappings of a process its unwind tables are not loaded.
+        let has_callers = named(&folded, "open", ("main", ""));
+        assert_eq!(has_callers, left_out != Some("sys_ptrace"), "without {left_out:?}: {}", folded.top(5));
+    }
+}
+
+#[test]
+fn waits_have_no_reason_without_the_kernels_symbols() {
+    if !is_root() {
+        return;
+    }
+    for (left_out, is_hidden) in [(&[][..], false), (&["syslog"], true)] {
+        let folded = profile(left_out, "wait");
+        let of = |leaf: &str| folded.count(|stack| stack.last().is_some_and(|last| last.contains(leaf)));
+        let [hidden, timers, invented] = ["kernel hidden]", "timer]", "in [kernel]"].map(of);
+        assert!(folded.total() > 100, "{}", folded.top(5));
+        assert_eq!((hidden > 0, timers == 0, invented), (is_hidden, is_hidden, 0), "{}", folded.top(5));
     }
 }
 

@@ -342,6 +342,13 @@ fn lengths_of_sentences_are_counted() {
 }
 
 #[test]
+fn the_first_page_has_150_lines_at_most() {
+    let lines =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap().lines().count();
+    assert!((50..=150).contains(&lines), "{lines}");
+}
+
+#[test]
 fn sentences_and_lines_are_short() {
     const MAX_WORDS: usize = 30;
     const MAX_CHARACTERS: usize = 120;

@@ -286,6 +286,10 @@ fn what_this_host_does_not_count_is_refused_by_name() {
     refused("syscalls:sys_enter_nothing", 3, "there is no system call nothing");
     refused("kretprobe:vfs_read", 2, "the ends of functions are not sampled");
     refused("lock:contention_end", 2, "tracepoints of lock: are not sampled");
+    for event in ["uprobe:/bin/sh:main", "usdt:/bin/sh:some:marker"] {
+        let words = format!("--all-kernel: the event {event} has frames of processes only");
+        run(["-d", "1", "-K", "-e", event]).refused(2, &words);
+    }
     refused("usdt:/bin/sh:no:marker", 4, "the file has no static marker of this provider and name");
     let has = |kind: &str| Path::new("/sys/bus/event_source/devices").join(kind).exists();
     if !has("kprobe") {

@@ -206,7 +206,8 @@ pub(super) struct SampledArgs {
     /// objects at random distances [default: buffer].
     ///
     /// 'buffer' has the exact sum of bytes. The shares of classes can be wrong if a program allocates objects in a fixed
-    /// order. 'object' has the right shares, and its sum is an estimate; it needs the agent, and JDK 11 or later.
+    /// order. 'object' has the right shares, and its sum is an estimate; it needs JDK 11 or later and the attached agent
+    /// (not -agentpath).
     #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Sampling")]
     pub(super) alloc_by: Option<AllocChoice>,
 

@@ -83,7 +83,7 @@ impl RecordConfig {
         let mut warnings = Vec::new();
         let sampled = settings(&record.sampled, &record.host, &record.launch, &mut warnings)?;
         let events: Vec<Event> = sampled.events.iter().map(|sampled| sampled.event).collect();
-        let outputs = outputs(record)?;
+        let outputs = outputs(record, events.len())?;
         let picture_options = picture_options(&record.picture)?;
         let needs = |what: fn(&FormatRequirements) -> bool| {
             outputs.targets.iter().any(|target| what(&target.format.needs))
@@ -224,7 +224,8 @@ fn events(sampled: &SampledArgs) -> Result<Vec<Event>, Failure> {
             "--alloc-interval applies to the events alloc and native-alloc; add one of them to --event",
         ));
     }
-    if let Some(name) = allocates.filter(|_| sampled.all_kernel) {
+    if let Some(event) = events.iter().find(|event| sampled.all_kernel && event.is_in_user_mode()) {
+        let name = event.name();
         return Err(Failure::usage(format!("--all-kernel: the event {name} has frames of processes only")));
     }
     let no_others = events.iter().all(|event| event.allocates());
@@ -370,7 +371,7 @@ fn groups(
     }
 }
 
-fn outputs(record: &Record) -> Result<Outputs, Failure> {
+fn outputs(record: &Record, events: usize) -> Result<Outputs, Failure> {
     let format = format(record.format.as_deref())?;
     let names = if record.output.is_empty() {
         vec![default_name(format, record.serve.is_some())]
@@ -388,6 +389,9 @@ fn outputs(record: &Record) -> Result<Outputs, Failure> {
             return Err(Failure::usage(format!(
                 "--per-container writes several files, but {destination} is no file"
             )));
+        }
+        if let Some(why) = output.lacks_room(&destination, events) {
+            return Err(Failure::usage(format!("--output {why}")));
         }
         if known.iter().any(|other| other.is(&destination)) {
             return Err(Failure::usage(format!("--output {output} is given twice")));

@@ -10,7 +10,7 @@ use super::explanation;
 use crate::capture::window::{Capture, CaptureOptions};
 use crate::capture::{Filter, SwitchHook};
 use crate::failure::Exit;
-use crate::host::{self, HostFacts, HostRefusal, capability};
+use crate::host::{self, CapabilityNeed, HostFacts, HostRefusal, capability};
 use crate::sample::{Event, EventPeriod};
 
 /// Duration of the trial, and its period: a few hundred ticks.
@@ -82,9 +82,12 @@ pub fn report(
     line("effective user id", &facts.euid.to_string());
     let held = capability::USED.iter().filter(|c| facts.capabilities.have(**c)).map(|c| c.name);
     line("capabilities", &held.collect::<Vec<_>>().join(" "));
-    let missing: Vec<_> = facts.capabilities.missing().map(|c| c.name).collect();
-    if !missing.is_empty() {
-        line("missing capabilities", &missing.join(" "));
+    let (optional, missing): (Vec<_>, Vec<_>) =
+        facts.capabilities.missing().partition(|c| c.need == CapabilityNeed::Optional);
+    for (title, lacking) in [("missing capabilities", missing), ("missing, but optional", optional)] {
+        if !lacking.is_empty() {
+            line(title, &lacking.iter().map(|c| c.name).collect::<Vec<_>>().join(" "));
+        }
     }
     line(
         "pid namespace",

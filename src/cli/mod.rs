@@ -164,14 +164,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, F
     }
 }
 
-/// Adds what to do if the user gave a command to profile without `--` before it.
+/// Adds what to do if the user gave a command to profile without `--` before it, or a process without `-p`. Drops clap's tip
+/// to pass an unknown option behind `--`: there stands the command to profile.
 fn with_separator(mut error: clap::Error) -> clap::Error {
     let word = error.get(ContextKind::InvalidSubcommand).or_else(|| error.get(ContextKind::InvalidArg));
-    let hint = match word {
-        Some(ContextValue::String(word)) if !word.starts_with('-') => format!(
-            "to start and profile a command, write '--' before the command: 'jbpf-prof -- {word} ...'"
-        ),
-        _ => return error,
+    let Some(ContextValue::String(word)) = word else { return error };
+    let hint = if word.starts_with('-') {
+        error.remove(ContextKind::Suggested);
+        return error;
+    } else if word.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("to profile process {word}, use '-p {word}'")
+    } else {
+        format!("to start and profile a command, write '--' before the command: 'jbpf-prof -- {word} ...'")
     };
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     error
@@ -264,7 +268,7 @@ mod tests {
                 Exit::Usage,
                 "--state sleping: unknown state; did you mean sleeping?",
             ),
-            ("-e wall --reason monitr -o -".to_owned(), Exit::Usage, "did you mean monitor?"),
+            ("-e wall --reason monitr -o /dev/null".to_owned(), Exit::Usage, "did you mean monitor?"),
             ("--reason monitor -o -".to_owned(), Exit::Usage, "--reason applies to waiting time"),
             ("--wakers -o -".to_owned(), Exit::Usage, "--wakers applies to waiting time"),
             ("--alloc-by object -o -".to_owned(), Exit::Usage, "--alloc-by applies to the event alloc"),
@@ -292,6 +296,7 @@ mod tests {
             ("convert a.folded b.png".to_owned(), Exit::Usage, "b.png"),
             ("-o - -o /dev/stdout".to_owned(), Exit::Usage, "standard output is given twice"),
             ("--per-container -o /dev/null".to_owned(), Exit::Usage, "/dev/null is no file"),
+            ("-e wall -o -".to_owned(), Exit::Usage, "standard output takes one event in the format folded"),
             ("-o /dev/fd/999999".to_owned(), Exit::Failed, "descriptor 999999 is not open"),
         ];
         for (line, exit, part) in cases {

@@ -92,7 +92,14 @@ impl DaemonConfig {
             attach_timeout: new.attach_timeout,
             store: new.store,
             sinks: new.sinks,
-            ..self.clone()
+            binary: self.binary.clone(),
+            window_s: self.window_s,
+            kubelet: self.kubelet.clone(),
+            directory: self.directory.clone(),
+            metrics: self.metrics.clone(),
+            api: self.api.clone(),
+            token_file: self.token_file.clone(),
+            concurrent_profiles: self.concurrent_profiles,
         };
         fixed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

@@ -12,45 +12,62 @@ pub struct Capability {
     included_in: Option<u32>,
     /// What fails without this capability, as text for messages.
     pub serves: &'static str,
-    /// Whether nothing can be profiled without this capability.
-    pub vital: bool,
+    /// How much depends on it.
+    pub need: CapabilityNeed,
 }
+
+/// How much depends on a capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapabilityNeed {
+    /// Without it, nothing can be profiled.
+    Vital,
+    /// Without it, profiles lack something.
+    Useful,
+    /// Without it, profiles are whole. The service and the DaemonSet leave it out.
+    Optional,
+}
+
+use CapabilityNeed::{Optional, Useful, Vital};
 
 const SYS_ADMIN: u32 = 21;
 
 /// The capabilities that jbpf-prof uses, the vital ones first.
 pub const USED: [Capability; 9] = [
-    capability("BPF", 39, true, "BPF programs cannot be loaded").within(SYS_ADMIN),
-    capability("PERFMON", 38, true, "perf events cannot be opened").within(SYS_ADMIN),
+    capability("BPF", 39, Vital, "BPF programs cannot be loaded").within(SYS_ADMIN),
+    capability("PERFMON", 38, Vital, "perf events cannot be opened").within(SYS_ADMIN),
     capability(
         "SYS_PTRACE",
         19,
-        false,
-        "other users' JVMs have no names, nor has other users' code in files that are deleted or outside jbpf-prof's own \
-         root",
+        Useful,
+        "stacks of other users' processes end at the first function without a frame pointer, and other users' JVMs have \
+         no names",
     ),
     capability(
         "DAC_READ_SEARCH",
         2,
-        false,
+        Useful,
         "libraries and perf maps that only their users may read have no names",
     ),
-    capability("SYSLOG", 34, false, "all functions of the kernel are one frame `[kernel]`"),
-    capability("CHECKPOINT_RESTORE", 40, false, "deleted or replaced libraries have no names")
+    capability(
+        "SYSLOG",
+        34,
+        Useful,
+        "all functions of the kernel are one frame `[kernel]`, and waits have no reason but `kernel hidden`",
+    ),
+    capability("CHECKPOINT_RESTORE", 40, Useful, "deleted or replaced libraries have no names")
         .within(SYS_ADMIN),
-    capability("SETUID", 7, false, "the agent cannot be attached to JVMs of other users"),
-    capability("SETGID", 6, false, "the agent cannot be attached to JVMs of other users"),
+    capability("SETUID", 7, Useful, "the agent cannot be attached to JVMs of other users"),
+    capability("SETGID", 6, Useful, "the agent cannot be attached to JVMs of other users"),
     capability(
         "SYS_ADMIN",
         SYS_ADMIN,
-        false,
-        "the cost of the BPF program is not known, so neither the report nor the daemon's max-cpu counts it; the service \
-         and the DaemonSet leave this capability out on purpose",
+        Optional,
+        "the cost of the BPF program is not known, so neither the report nor the daemon's max-cpu counts it",
     ),
 ];
 
-const fn capability(name: &'static str, bit: u32, vital: bool, serves: &'static str) -> Capability {
-    Capability { name, bit, included_in: None, serves, vital }
+const fn capability(name: &'static str, bit: u32, need: CapabilityNeed, serves: &'static str) -> Capability {
+    Capability { name, bit, included_in: None, serves, need }
 }
 
 impl Capability {
@@ -96,13 +113,13 @@ impl Capabilities {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capabilities, USED};
+    use super::{Capabilities, CapabilityNeed, USED};
 
     #[test]
     fn the_effective_set_is_read() {
         let status = b"Name:\tCapEff:\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000004\nCapBnd:\t0\n";
         let some = Capabilities::parse(status).unwrap();
-        assert!(USED.iter().filter(|c| c.vital).all(|c| some.have(*c)));
+        assert!(USED.iter().filter(|c| c.need == CapabilityNeed::Vital).all(|c| some.have(*c)));
         let missing: Vec<_> = some.missing().map(|c| c.name).collect();
         assert_eq!(missing, ["SYS_PTRACE", "SYSLOG", "CHECKPOINT_RESTORE", "SETUID", "SETGID", "SYS_ADMIN"]);
         assert_eq!(Capabilities::parse(b"Name:\tx\n"), None);
@@ -112,7 +129,7 @@ mod tests {
     #[test]
     fn the_old_wide_capability_will_do() {
         let admin = Capabilities::parse(b"CapEff:\t0000000000200000").unwrap();
-        assert!(admin.missing().all(|c| !c.vital && c.name != "CHECKPOINT_RESTORE"));
+        assert!(admin.missing().all(|c| c.need != CapabilityNeed::Vital && c.name != "CHECKPOINT_RESTORE"));
         assert_eq!(Capabilities(0).missing().count(), USED.len());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::capability::Capability;
+use super::capability::{Capability, CapabilityNeed};
 
 /// The system call that opens files in other mount namespaces. Without it only names are lost.
 pub(super) const OPENAT2: &str = "openat2";
@@ -81,7 +81,7 @@ impl HostRefusal {
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
-            HostRefusal::MissingCapability(capability) => capability.vital,
+            HostRefusal::MissingCapability(capability) => capability.need == CapabilityNeed::Vital,
             HostRefusal::CallDenied { call, .. } => *call != OPENAT2,
             HostRefusal::NotRoot
             | HostRefusal::NoBtf
@@ -99,7 +99,10 @@ impl HostRefusal {
     pub fn hint(&self) -> &'static str {
         match self {
             HostRefusal::NotRoot => {
-                "run it with sudo, or give it the capabilities that `jbpf-prof doctor` lists"
+                "run it with sudo, or give it the capabilities that `jbpf-prof doctor` names as missing"
+            }
+            HostRefusal::MissingCapability(Capability { need: CapabilityNeed::Optional, .. }) => {
+                "nothing need be done: the service and the DaemonSet leave it out on purpose, because it allows too much"
             }
             HostRefusal::MissingCapability(_) => "add it to the container's or service's capabilities",
             HostRefusal::NoBtf => {

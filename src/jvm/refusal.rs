@@ -182,6 +182,7 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::variants;
 
     #[test]
     fn what_we_lack_is_no_fault_of_ours_to_report() {
@@ -226,6 +227,7 @@ mod tests {
             Refusal::OutOfResources(text()),
             Refusal::HelperFailed(text()),
         ];
+        assert_eq!(variants::all::<Refusal>(), all.each_ref().map(variants::of));
         let manual = include_str!("../../docs/troubleshooting.md");
         for refusal in all {
             let label = refusal.to_string();

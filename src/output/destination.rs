@@ -79,6 +79,12 @@ impl Destination {
         matches!(&self.0, DestinationKind::Stream(stream) if stream.is_stdout())
     }
 
+    /// Whether all that is written is thrown away.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(&self.0, DestinationKind::Stream(stream) if stream.is_null())
+    }
+
     /// The path of a file after following links; `None` for a stream.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {

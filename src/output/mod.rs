@@ -27,6 +27,8 @@ pub mod target;
 
 use std::io::Write;
 
+use anyhow::bail;
+
 use crate::profile::ProfileView;
 use crate::sample::Event;
 pub use convert::read;
@@ -38,7 +40,7 @@ pub use registry::{FORMATS, UnknownFormat};
 pub use target::{BadOutput, OutputTarget};
 
 /// Writes the events of a profile to a target and returns the written files. A format that holds only one event gets a
-/// file for each event; the first event goes into the named file.
+/// file for each event; the first event goes into the named file. What is thrown away needs no further files.
 ///
 /// # Errors
 /// One sentence with the path and what is wrong; no partial file remains.
@@ -47,9 +49,14 @@ pub fn write(
     target: &OutputTarget,
     picture_options: &PictureOptions,
 ) -> anyhow::Result<Vec<OutputTarget>> {
+    let destination = Destination::find(&target.name)?;
+    if let Some(why) = target.lacks_room(&destination, views.len()) {
+        bail!(why);
+    }
     let each = if target.format.several { views.len().max(1) } else { 1 };
+    let files = if destination.is_null() { 1 } else { usize::MAX };
     let mut written = Vec::new();
-    for (at, views) in views.chunks(each).enumerate() {
+    for (at, views) in views.chunks(each).enumerate().take(files) {
         let event = views.first().map(ProfileView::event).unwrap_or_default();
         let target = if at == 0 { target.clone() } else { target.beside(&file_word(event)) };
         destination::write(&target.name, |out| encode(views, target.format, picture_options, out))?;

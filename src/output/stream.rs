@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fstat};
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, makedev};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use rustix::stdio::{stderr, stdout};
@@ -77,6 +77,18 @@ impl OutputStream {
             Err(e) if is_broken_pipe(&e) => Ok(()),
             done => done.map(|_| ()),
         }
+    }
+
+    /// Whether all that is written is thrown away: `/dev/null`.
+    pub(super) fn is_null(&self) -> bool {
+        let stat = match self {
+            OutputStream::Descriptor(_, held) => fstat(held).ok(),
+            OutputStream::Named(_, stat, _) => Some(**stat),
+        };
+        stat.is_some_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+                && stat.st_rdev == makedev(1, 3)
+        })
     }
 
     /// Whether output arrives where standard output does: in the same descriptor, pipe, file or socket.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::destination::Destination;
 use super::folded;
 use super::format::Format;
+use super::pprof;
 use super::registry::{UnknownFormat, split};
 
 /// Why a name cannot be written to.
@@ -45,6 +46,21 @@ impl OutputTarget {
         Ok(OutputTarget { name: name.to_owned(), format })
     }
 
+    /// Why so many events cannot be written to this target: a pipe or a device is one file, and some formats hold one event
+    /// in a file. `None` if they can.
+    #[must_use]
+    pub fn lacks_room(&self, destination: &Destination, events: usize) -> Option<String> {
+        let is_one = destination.file().is_none() && !destination.is_null();
+        (is_one && !self.format.several && events > 1).then(|| {
+            format!(
+                "{self} takes one event in the format {}, and there are {events}: choose one with --event, or use --format \
+                 {}",
+                self.format.names[0],
+                pprof::FORMAT.names[0]
+            )
+        })
+    }
+
     /// A target beside this one: `FILE-WORD.EXT`.
     #[must_use]
     pub(super) fn beside(&self, word: &str) -> OutputTarget {
@@ -72,7 +88,28 @@ mod tests {
     use std::path::Path;
 
     use super::OutputTarget;
-    use crate::output::{folded, pprof, svg};
+    use crate::output::{Destination, folded, pprof, svg};
+
+    #[test]
+    fn a_stream_is_one_file() {
+        let lacks = |name: &str, format, events| {
+            let target = OutputTarget::parse(Path::new(name), Some(format)).unwrap();
+            target.lacks_room(&Destination::find(Path::new(name)).unwrap(), events)
+        };
+        let refused = lacks("-", &folded::FORMAT, 2).unwrap();
+        assert!(
+            refused.starts_with("standard output takes one event in the format folded, and there are 2"),
+            "{refused}"
+        );
+        for (name, format, events) in [
+            ("-", &folded::FORMAT, 1),
+            ("-", &pprof::FORMAT, 2),
+            ("/dev/null", &svg::FORMAT, 2),
+            ("x", &svg::FORMAT, 2),
+        ] {
+            assert_eq!(lacks(name, format, events), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_name_without_extension_is_for_streams() {

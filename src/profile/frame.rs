@@ -8,6 +8,9 @@ use super::file_trait::FileTraits;
 pub use super::kind::Kind;
 pub use crate::text::{clean, is_clean};
 
+/// The name of the one frame that stands for all frames of a kernel that hides its symbols.
+pub const HIDDEN_KERNEL: &str = "[kernel]";
+
 /// Why a frame has no name. Formats print the label: `[unknown: label]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UnknownReason {
@@ -193,7 +196,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::UnknownReason;
-    use crate::manual;
+    use crate::{manual, variants};
 
     #[test]
     fn troubleshooting_knows_each_reason() {
@@ -204,5 +207,6 @@ mod tests {
         }
         let shown: Vec<&str> = rows.iter().map(|row| row[0].trim_matches('`')).collect();
         assert_eq!(shown, UnknownReason::ALL.map(UnknownReason::label), "docs/troubleshooting.md");
+        assert_eq!(variants::all::<UnknownReason>(), UnknownReason::ALL.map(|reason| variants::of(&reason)));
     }
 }

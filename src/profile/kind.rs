@@ -218,12 +218,15 @@ mod tests {
     use std::collections::HashSet;
 
     use super::Kind;
+    use crate::variants;
 
     #[test]
     fn every_kind_has_a_label_and_a_colour_of_its_own() {
         let labels: HashSet<_> = Kind::ALL.iter().map(|kind| kind.facts().label).collect();
         let colours: HashSet<_> = Kind::ALL.iter().map(|kind| kind.facts().colour).collect();
         assert_eq!((labels.len(), colours.len()), (Kind::ALL.len(), Kind::ALL.len()));
+        let listed: HashSet<_> = Kind::ALL.iter().map(variants::of).collect();
+        assert_eq!(variants::all::<Kind>().into_iter().collect::<HashSet<_>>(), listed);
         for kind in Kind::ALL {
             assert_eq!(Kind::labelled(kind.facts().label), Some(kind));
         }

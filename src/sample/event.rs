@@ -208,6 +208,15 @@ impl Event {
         matches!(self, Event::Alloc | Event::NativeAlloc)
     }
 
+    /// Whether all occurrences are in user mode, with no frame of the kernel.
+    #[must_use]
+    pub fn is_in_user_mode(self) -> bool {
+        let is_in_file = |origin: &EventOrigin| {
+            matches!(origin, EventOrigin::Probe(Probe::Function { .. } | Probe::Marker { .. }))
+        };
+        self.allocates() || self.origin().is_some_and(is_in_file)
+    }
+
     /// Where the samples of an event without a number of its own come from.
     #[must_use]
     pub fn origin(self) -> Option<&'static EventOrigin> {

@@ -65,7 +65,7 @@ fn for_no_table(file: &Module) -> &'static str {
     } else if has(FileTrait::NoSections) {
         "The file has neither section headers nor a usable PT_GNU_EH_FRAME. Keep one of them, or build with -fno-omit-frame-pointer."
     } else {
-        "A few come from processes that had just started. If a file of your own has many, build it with -fno-omit-frame-pointer, or without -fno-asynchronous-unwind-tables."
+        "A few come from processes that had just started; without CAP_SYS_PTRACE most stacks of other users end so. If a file of your own has many, build it with -fno-omit-frame-pointer, or without -fno-asynchronous-unwind-tables."
     }
 }
 

@@ -11,10 +11,13 @@ use crate::profile::report::TraceReport;
 use crate::sample::{Event, ProcessId, StopReason};
 use crate::world::RuntimeSamples;
 
+/// Why samples are lost in user space.
+const OWN_LOSSES: [&str; 2] = ["frames never arrived", "unknown event"];
+
 /// Every reason for which a session loses samples: those of the BPF program, and counts that came without
 /// frames, or without a known event.
 pub fn loss_reasons() -> impl Iterator<Item = &'static str> {
-    LOSSES.into_iter().chain(["frames never arrived", "unknown event"])
+    LOSSES.into_iter().chain(OWN_LOSSES)
 }
 
 #[derive(Clone, Debug, Default)]
@@ -70,7 +73,8 @@ impl EventTally {
 
     /// Lost samples by reason.
     pub(super) fn lost(&self) -> Vec<(Cow<'static, str>, u64)> {
-        let lost = self.counters.lost.into_iter().chain([self.frameless, self.misfiled]);
+        let own: [u64; OWN_LOSSES.len()] = [self.frameless, self.misfiled];
+        let lost = self.counters.lost.into_iter().chain(own);
         let all = loss_reasons().map(Cow::Borrowed).zip(lost);
         all.filter(|(_, lost)| *lost > 0).collect()
     }

@@ -31,6 +31,7 @@ use super::vdso;
 use crate::limits::ReachedLimits;
 use crate::outside::OutsideStack;
 use crate::process::FileId;
+use crate::profile::frame::HIDDEN_KERNEL;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{MonoNs, ProcessId, Stack, StopReason, UserWord};
 
@@ -477,7 +478,7 @@ impl Symbolizer {
                 Ok(frame) => frames.push(frame),
                 Err(UnknownReason::KernelHidden) => {
                     *self.unknown.entry(UnknownReason::KernelHidden).or_default() += 1;
-                    return vec![Arc::new(Frame::named(Kind::Kernel, "[kernel]"))];
+                    return vec![Arc::new(Frame::named(Kind::Kernel, HIDDEN_KERNEL))];
                 }
                 Err(why) => frames.push(Arc::new(Frame::unknown(why, None, address))),
             }

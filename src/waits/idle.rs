@@ -36,7 +36,7 @@ const JAVA: &[IdlePattern] = &[
     rule("event loop", &["io.netty.channel.uring.*"], &["io_uring"]),
     rule("accept", &["sun.nio.ch.Net.accept", "sun.nio.ch.ServerSocketChannelImpl.accept", "java.net.ServerSocket.accept"], &[]),
     rule("virtual thread scheduler", &["java.util.concurrent.DelayScheduler.loop*"], &["park"]),
-    rule("virtual thread scheduler", &["java.lang.VirtualThread.takeVirtualThreadListToUnblock"], &[]),
+    rule("virtual thread scheduler", &["java.lang.VirtualThread.takeVirtualThreadListToUnblock", "sun.nio.ch.Poller.updateLoop"], &[]),
 ];
 
 /// Waits for work of native runtimes and servers.

@@ -24,6 +24,7 @@ const OWNED: &[&str] = &["ReentrantLock$", "ReentrantReadWriteLock$", "StampedLo
 const WAITING: &[&str] = &[
     "java.lang.Object.wait*",
     "java.lang.VirtualThread.*",
+    "java.lang.System$*.parkVirtualThread",
     "java.util.concurrent.*",
     "jdk.internal.misc.*",
     "sun.misc.Unsafe.*",

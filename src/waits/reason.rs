@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use super::lock::reason_of;
 use super::pattern::{matches, without_parameters};
 use super::thread::WaitingThread;
+use crate::profile::frame::HIDDEN_KERNEL;
 use crate::profile::{Frame, Kind, UnknownReason};
 use crate::sample::{Lock, LockKind, ThreadState};
 
@@ -46,6 +47,13 @@ const USER_ROWS: &[ReasonRow] = &[
     row("VM operation", &["VMThread::execute", "VMThread::wait_until_executed"]),
     row("safepoint", &["SafepointSynchronize::block", "SafepointMechanism::process", "SafepointMechanism::block_or_handshake", "SafepointMechanism::process_if_requested_slow", "LinuxWaitBarrier::wait"]),
     row(JVM_LOCK, &["Mutex::lock", "Mutex::lock_without_safepoint_check", "Mutex::lock_contended", "Monitor::lock", "Monitor::lock_without_safepoint_check", "Monitor::ILock"]),
+];
+
+/// Of a virtual thread that keeps its carrier: it parks for everything but a monitor. The functions that called `park`.
+#[rustfmt::skip]
+const CARRIER_ROWS: &[ReasonRow] = &[
+    row("timer", &["java.lang.VirtualThread.sleepNanos"]),
+    row("poll", &["sun.nio.ch.Poller.poll*"]),
 ];
 
 /// Reasons that libraries build others from: a function further from the leaf may show a better one.
@@ -214,8 +222,8 @@ pub(super) fn wait_reason(frames: &[Arc<Frame>], thread: WaitingThread<'_>) -> A
     let innermost =
         kernel().map(|frame| without_compiler_suffix(&frame.name)).find(|name| !SHARED.contains(name));
     match innermost {
+        Some(HIDDEN_KERNEL) => HIDDEN.into(),
         Some(name) => format!("in {name}").into(),
-        None if hides_kernel(frames) => HIDDEN.into(),
         None => UNKNOWN.into(),
     }
 }
@@ -248,10 +256,11 @@ fn futex_reason(frames: &[Arc<Frame>]) -> &'static str {
     const NEAR: usize = 16;
     let user = frames.iter().rev().skip_while(|frame| frame.kind == Kind::Kernel).take(NEAR);
     let mut generic = None;
-    for frame in user {
+    for (at, frame) in user.clone().enumerate() {
         let name = without_parameters(&frame.name);
         let is_one_of = |functions: &[&str]| functions.iter().any(|known| matches(known, name));
         match USER_ROWS.iter().find(|row| is_one_of(row.functions)).map(|row| row.reason) {
+            Some("park") => return carrier_reason(user.skip(at)).unwrap_or("park"),
             // HotSpot's waits end in condition variables: Java's name for them says more.
             Some(reason) if GENERIC_REASONS.contains(&reason) => _ = generic.get_or_insert(reason),
             Some(reason) => return reason,
@@ -260,6 +269,15 @@ fn futex_reason(frames: &[Arc<Frame>]) -> &'static str {
         }
     }
     generic.unwrap_or(FUTEX)
+}
+
+/// For what a virtual thread with these frames, leaf first, keeps its carrier while it parks.
+fn carrier_reason<'f>(frames: impl Iterator<Item = &'f Arc<Frame>>) -> Option<&'static str> {
+    let names: Vec<&str> = frames.map(|frame| &*frame.name).collect();
+    names.iter().find(|name| name.starts_with("java.lang.VirtualThread."))?;
+    let has =
+        |functions: &[&str]| names.iter().any(|name| functions.iter().any(|known| matches(known, name)));
+    CARRIER_ROWS.iter().find(|row| has(row.functions)).map(|row| row.reason)
 }
 
 /// What a wait for a futex is, if the JVM says for which lock the thread waits: a libjvm without symbols shows no
@@ -274,11 +292,6 @@ fn lock_reason(reason: &'static str, lock: Option<&Lock>) -> &'static str {
         }
         _ => reason,
     }
-}
-
-/// Whether the kernel hides the names of its functions.
-fn hides_kernel(frames: &[Arc<Frame>]) -> bool {
-    frames.last().is_some_and(|frame| frame.unknown == Some(UnknownReason::KernelHidden))
 }
 
 #[cfg(test)]
@@ -297,7 +310,7 @@ mod tests {
 
     #[test]
     fn each_function_has_one_row() {
-        for rows in [ROWS, USER_ROWS, POSTGRESQL_ROWS] {
+        for rows in [ROWS, USER_ROWS, CARRIER_ROWS, POSTGRESQL_ROWS] {
             let all: Vec<&str> = rows.iter().flat_map(|row| row.functions).copied().collect();
             let mut once = all.clone();
             once.sort_unstable();
@@ -348,11 +361,42 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_thread_that_keeps_its_carrier_parks_for_everything() {
+        let of = |java: &[&str]| {
+            let native = ["Unsafe_Park", "Parker::park", "pthread_cond_timedwait"];
+            let parked = ["java.lang.VirtualThread.parkOnCarrierThread", "jdk.internal.misc.Unsafe.park"];
+            let java = java.iter().chain(&parked).map(|name| Frame::named(Kind::Java, *name));
+            let native = native.map(|name| Frame::named(Kind::Native, name));
+            let kernel = Frame::named(Kind::Kernel, "futex_wait");
+            let frames: Vec<_> = java.chain(native).chain([kernel]).map(Arc::new).collect();
+            let thread =
+                WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
+            wait_reason(&frames, thread).to_string()
+        };
+        let nap = [
+            "java.lang.Thread.sleep",
+            "java.lang.VirtualThread.sleepNanos",
+            "java.lang.VirtualThread.parkNanos",
+        ];
+        assert_eq!(of(&nap), "timer");
+        let park = [
+            "java.util.concurrent.locks.LockSupport.park",
+            "jdk.internal.misc.VirtualThreads.park",
+            "java.lang.System$2.parkVirtualThread",
+            "java.lang.VirtualThread.park",
+        ];
+        assert_eq!(of(&park), "park");
+        let read = ["sun.nio.ch.NioSocketImpl.park", "sun.nio.ch.Poller.poll"];
+        assert_eq!(of(&[&read[..], &park].concat()), "poll");
+    }
+
+    #[test]
     fn what_no_row_knows_says_its_function() {
         assert_eq!(
             reason(&["some_driver_wait.isra.0", "schedule_timeout", "schedule", "__schedule"]),
             "in some_driver_wait"
         );
         assert_eq!(reason(&[]), "unknown");
+        assert_eq!(reason(&[HIDDEN_KERNEL]), "kernel hidden");
     }
 }
