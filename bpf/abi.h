@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR Apache-2.0 OR MIT */
 /*
- * The contract between the BPF program and the loader: types and limits, no variables.
+ * The contract between the BPF program and the loader: types and limits, no variables. In bpf/, "the loader" is jbpf-prof in
+ * user space: mostly src/capture/. The room src/loader/ loads the unwind tables.
  * src/capture/abi.rs and src/capture/controls.rs mirror this file; both sides assert sizes and offsets.
  */
 #ifndef JP_ABI_H

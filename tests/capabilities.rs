@@ -118,6 +118,49 @@ fn waits_have_no_reason_without_the_kernels_symbols() {
     }
 }
 
+/// Where the names of a JVM come from, in the report of this profiler.
+fn names(mut profiler: Command, java_by: &str, java: &Target) -> Value {
+    profiler.args(["--java", java_by, "-d", "1", "--report", "json", "-o"]).arg(profiler::out_file("svg"));
+    let run = profiler::finish(profiler.args(["-p", &java.pid().to_string()])).success();
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    report["jvms"][0]["names"].clone()
+}
+
+#[test]
+fn a_user_with_the_capabilities_attaches_to_a_jvm_of_root() {
+    if !is_root() {
+        return;
+    }
+    let java = Program::new("Shares").start(&Jdk::host());
+    // Where the user nobody can execute it, wherever this repository is.
+    let own = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copied = own.path().join("jbpf-prof");
+    fs::copy(binary(), &copied).unwrap();
+    let listed = manifest::listed("add").into_iter().map(|name| format!(",+{}", name.to_lowercase()));
+    let set = format!("-all{}", listed.collect::<String>());
+    let mut profiler = as_nobody();
+    profiler.args(["--inh-caps", &set, "--ambient-caps", &set]).arg(copied);
+    let attached = names(profiler, "agent", &java);
+    assert!(attached["agent_late"].is_object(), "{attached}");
+}
+
+#[test]
+fn the_helper_has_no_capability_in_the_place_of_a_jvm_of_root() {
+    if !is_root() {
+        return;
+    }
+    // Only with a capability, root can write into this directory.
+    let classes = classes().to_str().unwrap().to_owned();
+    let line = Program::new("Shares").host_command(&Jdk::host());
+    let line: Vec<String> = line.iter().map(|arg| arg.replace(&classes, "/mnt")).collect();
+    let tmp = format!("mount -t tmpfs -o uid={NOBODY},mode=755 own /tmp");
+    let script = format!("mount --bind {classes} /mnt && {tmp} && exec {}", line.join(" "));
+    let java = Target::start(Command::new("unshare").args(["--mount", "sh", "-c", &script]));
+    let refused = names(Command::new(binary()), "agent", &java);
+    assert_eq!(refused["refused"]["label"], "tmp not writable", "{refused}");
+}
+
 #[test]
 fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     if !is_root() {
@@ -133,13 +176,7 @@ fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     let line = Program::new("Shares").host_command(&Jdk::host());
     let line: Vec<String> = line.iter().map(|arg| arg.replace(classes().to_str().unwrap(), to)).collect();
     let java = Target::start(as_nobody().args(&line));
-    let names = |java_by: &str, left_out: &[&str]| {
-        let mut command = without(left_out);
-        command.args(["--java", java_by, "-d", "1", "--report", "json", "-o"]).arg(profiler::out_file("svg"));
-        let run = profiler::finish(command.args(["-p", &java.pid().to_string()])).success();
-        let report: Value = serde_json::from_str(&run.stdout).unwrap();
-        report["jvms"][0]["names"].clone()
-    };
+    let names = |java_by: &str, left_out: &[&str]| names(without(left_out), java_by, &java);
     for id in ["setuid", "setgid"] {
         let refused = names("agent", &[id]);
         assert_eq!(refused["refused"]["label"], "not permitted", "without {id}: {refused}");

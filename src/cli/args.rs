@@ -46,7 +46,7 @@ Exit codes:
   3    this host lacks a permission or a kernel feature (see 'jbpf-prof doctor')
   4    the target or a probed function does not exist, or the command could not be run
   5    'diff' found a change
-  130  a second Ctrl-C ended the program before it wrote its outputs
+  130  a second Ctrl-C or SIGTERM ended the program before it wrote its outputs
 
 Coming from async-profiler: -a is --all and means processes, -d is --duration, -f is -o, -t is
 --per-thread.";
@@ -206,8 +206,7 @@ pub(super) struct SampledArgs {
     /// objects at random distances [default: buffer].
     ///
     /// 'buffer' has the exact sum of bytes. The shares of classes can be wrong if a program allocates objects in a fixed
-    /// order. 'object' has the right shares, and its sum is an estimate; it needs JDK 11 or later and the attached agent
-    /// (not -agentpath).
+    /// order. 'object' has the right shares and an estimated sum. It needs JDK 11 or later, and an agent that is attached.
     #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Sampling")]
     pub(super) alloc_by: Option<AllocChoice>,
 

@@ -296,6 +296,7 @@ mod tests {
             ("convert a.folded b.png".to_owned(), Exit::Usage, "b.png"),
             ("-o - -o /dev/stdout".to_owned(), Exit::Usage, "standard output is given twice"),
             ("--per-container -o /dev/null".to_owned(), Exit::Usage, "/dev/null is no file"),
+            ("diff a -- b -o".to_owned(), Exit::Usage, "-o stands behind '--'"),
             ("-e wall -o -".to_owned(), Exit::Usage, "standard output takes one event in the format folded"),
             ("-o /dev/fd/999999".to_owned(), Exit::Failed, "descriptor 999999 is not open"),
         ];

@@ -5,10 +5,10 @@ use super::number;
 /// How a flame graph looks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Picture {
-    /// Set the title of the flame graph.
+    /// Set the title of the flame graph or page.
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
     pub(super) title: Option<String>,
-    /// Omit frames narrower than this, in pixels.
+    /// In .svg pictures, omit frames narrower than this, in pixels.
     #[arg(
         long,
         value_name = "PX",
@@ -18,10 +18,10 @@ pub(super) struct Picture {
         allow_negative_numbers = true
     )]
     pub(super) minwidth: f64,
-    /// Merge stacks from the leaf, to show who calls a function.
+    /// In .svg pictures, merge stacks from the leaf, to show who calls a function.
     #[arg(long, help_heading = "Output")]
     pub(super) reverse: bool,
-    /// Draw the root at the top (icicle graph).
+    /// In .svg pictures, draw the root at the top (icicle graph).
     #[arg(long, help_heading = "Output")]
     pub(super) inverted: bool,
 }

@@ -3,7 +3,10 @@
 
 use rustix::process::{Gid, Uid};
 use rustix::process::{Signal, getgid, getppid, getuid, set_parent_process_death_signal};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
 
 use super::refusal::Refusal;
 
@@ -21,8 +24,11 @@ pub(super) struct UserIds {
     pub(super) gid: u32,
 }
 
-/// Runs `act` with the target's effective ids (and so file system ids), no other groups, and no effective capability.
-/// Real and saved ids stay the profiler's, so that the target's user can neither signal nor trace this process.
+/// Runs `act` with the target's effective ids (and so file system ids), no other groups, and no effective capability, also
+/// if the target is root's. Real and saved ids stay the profiler's, so that the target's user can neither signal nor trace
+/// this process.
+///
+/// A change of ids from or to root changes the sets of capabilities, other changes do not. So this sets them itself.
 ///
 /// Only for a process with one thread: on Linux ids belong to threads.
 pub(super) fn as_target<T>(
@@ -35,14 +41,20 @@ pub(super) fn as_target<T>(
     if uid == u32::MAX || gid == u32::MAX {
         return Err(Refusal::NotPermitted);
     }
+    let own_sets = capabilities(None).map_err(denied)?;
+    let without = CapabilitySets { effective: CapabilitySet::empty(), ..own_sets };
+    // Else a profiler that is not root has no permitted capability after it was root for a moment.
+    set_keep_capabilities(true).map_err(denied)?;
     set_thread_groups(&[]).map_err(denied)?;
     set_thread_res_gid(own_gid, Gid::from_raw(gid), own_gid).map_err(denied)?;
     let become_target = set_thread_res_uid(own_uid, Uid::from_raw(uid), own_uid);
+    let is_ready = || set_capabilities(None, without).is_ok() && die_with_parent(parent);
     let result = match become_target {
-        Ok(()) if die_with_parent(parent) => act(),
+        Ok(()) if is_ready() => act(),
         _ => Err(Refusal::NotPermitted),
     };
     set_thread_res_uid(own_uid, own_uid, own_uid).map_err(denied)?;
     set_thread_res_gid(own_gid, own_gid, own_gid).map_err(denied)?;
+    set_capabilities(None, own_sets).map_err(denied)?;
     if die_with_parent(parent) { result } else { Err(Refusal::HelperFailed("orphaned".into())) }
 }

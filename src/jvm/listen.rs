@@ -65,7 +65,9 @@ pub(super) fn connection(
         return Err(Refusal::Stopped);
     }
     check_start(target, habits)?;
-    let made = as_target(target.ids(), parent, || set_trigger(target, tmp, habits))?;
+    // The link to it may be followed by those only who may trace the target.
+    let cwd = target.working_directory().ok();
+    let made = as_target(target.ids(), parent, || set_trigger(target, tmp, cwd.as_ref(), habits))?;
     let socket = target.quit_if_caught(parent).and_then(|()| {
         let (mut looks, mut again) = (0_u32, habits.starts_anew);
         loop {
@@ -121,7 +123,9 @@ pub(super) fn check_listener(
     }
     let name = trigger_name(target);
     let is_blocked = |stat: Stat| !is_believed(target, habits, &stat);
-    if has_trigger_in_cwd(target, tmp, habits, &name)? || !entry(tmp.as_fd(), &name)?.is_some_and(is_blocked)
+    let cwd = target.working_directory().ok();
+    if has_trigger_in_cwd(target, tmp, cwd.as_ref(), habits)?
+        || !entry(tmp.as_fd(), &name)?.is_some_and(is_blocked)
     {
         Ok(())
     } else {
@@ -159,10 +163,11 @@ pub(super) fn remove_stale_trigger(target: &AttachTarget, tmp: BorrowedFd<'_>) -
 fn set_trigger(
     target: &AttachTarget,
     tmp: &OwnedFd,
+    cwd: Option<&OwnedFd>,
     habits: ListenerBehaviour,
 ) -> Result<Option<Stat>, Refusal> {
     let name = trigger_name(target);
-    if has_trigger_in_cwd(target, tmp, habits, &name)? {
+    if has_trigger_in_cwd(target, tmp, cwd, habits)? {
         return Ok(None);
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -181,14 +186,15 @@ fn set_trigger(
 fn has_trigger_in_cwd(
     target: &AttachTarget,
     tmp: &OwnedFd,
+    cwd: Option<&OwnedFd>,
     habits: ListenerBehaviour,
-    name: &str,
 ) -> Result<bool, Refusal> {
+    let name = trigger_name(target);
     // A working directory that the JVM's own user may not search hides the file from the JVM, too.
-    let in_cwd = target.working_directory().and_then(|cwd| entry(cwd.as_fd(), name)).unwrap_or(None);
+    let in_cwd = cwd.and_then(|cwd| entry(cwd.as_fd(), &name).unwrap_or(None));
     let Some(stat) = in_cwd else { return Ok(false) };
     let is_it = |other: Stat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
-    if entry(tmp.as_fd(), name)?.is_some_and(is_it) {
+    if entry(tmp.as_fd(), &name)?.is_some_and(is_it) {
         return Ok(false);
     }
     if is_believed(target, habits, &stat) { Ok(true) } else { Err(Refusal::Blocked) }

@@ -47,6 +47,13 @@ impl DiffConfig {
             }
             (before, after) => (before.to_vec(), after.to_vec()),
         };
+        let is_option = |name: &&PathBuf| name.to_string_lossy().starts_with('-') && !name.exists();
+        if let Some(option) = after.iter().find(is_option) {
+            return Err(Failure::usage(format!(
+                "{} stands behind '--', so it is read as a file: put options before the files",
+                option.display()
+            )));
+        }
         let format = args.format.as_deref().map(DiffFormat::named).transpose();
         let format = format.map_err(|e| Failure::usage(format!("--format {e}")))?;
         let mut outputs = Vec::new();

@@ -26,7 +26,7 @@ pub(in crate::cli) struct DiffArgs {
     /// Compare these profiles: BEFORE AFTER, or all runs before if `--` and all runs after follow.
     #[arg(required = true, value_name = "BEFORE")]
     pub(in crate::cli) files: Vec<PathBuf>,
-    /// Compare with these profiles, if there are several runs.
+    /// Compare with these profiles, if there are several runs. Options stand before the first file.
     #[arg(last = true, value_name = "AFTER")]
     pub(in crate::cli) after: Vec<PathBuf>,
     /// Compare this event of the profiles [default: the first one that all have].

@@ -38,7 +38,7 @@ pub fn text(difference: &Difference<'_>, width: usize) -> String {
             lines.push(format!("  and {} more", thousands((found - ROWS) as u64)));
         }
     } else if !comparison.functions.is_empty() {
-        lines.push("Largest differences; each is noise, or smaller than --fail-above:".to_owned());
+        lines.extend(wrap(words::NOT_PROVED, 0, width));
         lines.extend(rows(difference, comparison.functions.iter().take(UNCHANGED_ROWS), width));
     }
     lines.push(String::new());

@@ -47,6 +47,11 @@ pub fn verdict(difference: &Difference<'_>) -> String {
     }
 }
 
+/// Above the largest differences, if none is a finding.
+pub(super) const NOT_PROVED: &str = "Largest differences (± is the 95 % confidence interval of one function, in points). None \
+    is proved: each can be noise, since many functions are tested, or is smaller than --fail-above. Longer runs, a higher -F, \
+    or several runs a side find smaller changes.";
+
 /// How the noise was measured, in one sentence.
 pub(super) fn noise(difference: &Difference<'_>) -> String {
     let [before, after] = difference.comparison.blocks;
