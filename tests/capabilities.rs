@@ -120,7 +120,7 @@ fn waits_have_no_reason_without_the_kernels_symbols() {
 
 /// Where the names of a JVM come from, in the report of this profiler.
 fn names(mut profiler: Command, java_by: &str, java: &Target) -> Value {
-    profiler.args(["--java", java_by, "-d", "1", "--report", "json", "-o"]).arg(profiler::out_file("svg"));
+    profiler.args(["--java", java_by, "-d", "1", "--report", "json", "-o", "/dev/null"]);
     let run = profiler::finish(profiler.args(["-p", &java.pid().to_string()])).success();
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     report["jvms"][0]["names"].clone()
