@@ -6,13 +6,31 @@ use std::time::Duration;
 
 use jbpf_prof::process::procfs;
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::profiler::{Sampling, until_it_ends};
+use testkit::java::{Jdk, Program};
+use testkit::profiler::{Sampling, profile, until_it_ends};
 use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
 
 /// Milliseconds of CPU time after which a program ends; no test waits for that.
 const LONG: &str = "20000";
+
+/// A timer's interrupt wakes the chosen program while another JVM runs.
+#[test]
+fn a_jvm_that_only_ends_waits_of_others_is_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let mut others: Vec<Target> = (0..cpus).map(|_| Program::new("Spin").start(&Jdk::host())).collect();
+    let target = Program::new("Waits").start(&Jdk::host());
+    let profile = profile(&target, 3, &["-e", "wait", "--wakers"]);
+    let jvms = profile.report["jvms"].as_array().unwrap();
+    let pids: Vec<u64> = jvms.iter().map(|jvm| jvm["pid"].as_u64().unwrap()).collect();
+    assert_eq!(pids, [u64::from(target.pid())]);
+    assert!(profile.folded.total() > 200, "{} waits", profile.folded.total());
+    assert!(others.iter_mut().all(Target::is_alive));
+}
 
 #[test]
 fn a_reused_pid_is_not_profiled() {

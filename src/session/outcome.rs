@@ -10,8 +10,8 @@ use crate::unwind::Usage;
 use crate::waits::WaitFilter;
 
 /// The warning if `-I` leaves nothing.
-const NOTHING_INCLUDED: &str =
-    "no stack has a frame that -I names; a pattern must match the whole name of a function: try -I '*NAME*'";
+const NOTHING_INCLUDED: &str = "no stack has a frame that -I names; a pattern must match the whole name of a function, and \
+    Java names have dots: try -I '*NAME*', or -I 'com.shop.*'";
 
 /// The outcome of a session, or of a part of it.
 pub struct Outcome {

@@ -1,7 +1,9 @@
 //! A window as the stages get it.
 
+use std::collections::HashSet;
+
 use crate::profile::pauses::PauseTotals;
-use crate::sample::{CountedStack, MonoNs, ProcessInCgroup};
+use crate::sample::{CountedStack, MonoNs, ProcessId, ProcessInCgroup};
 
 /// The stacks of a window, before they have names.
 pub(crate) struct WindowStacks<'a> {
@@ -9,6 +11,8 @@ pub(crate) struct WindowStacks<'a> {
     pub(crate) stacks: &'a mut Vec<CountedStack>,
     /// Each process in each of its cgroups once, in the order in which they first ran.
     pub(crate) ran: Vec<ProcessInCgroup>,
+    /// The processes that have samples. Others only ended waits of these: nobody has chosen them.
+    pub(crate) sampled: HashSet<ProcessId>,
 }
 
 /// The end of a window.

@@ -77,7 +77,7 @@ fn the_verdict_names_what_changed_and_by_how_much() {
     compared([10, 10], None, |difference| {
         assert!(!difference.comparison.is_changed());
         assert_eq!(verdict(difference), "no change of 1 point or more found");
-        assert!(text(difference, 100).contains("each is noise"));
+        assert!(text(difference, 100).contains("None is proved"));
     });
 }
 

@@ -8,7 +8,9 @@ use super::layout::{
 use crate::limits::{Limit, LimitRow};
 use crate::output::name;
 use crate::profile::pauses::PauseTotals;
-use crate::profile::report::{Cost, GroupReport, JvmRefusal, JvmReport, ReportedNameSource, Steady};
+use crate::profile::report::{
+    Cost, EventReport, GroupReport, JvmRefusal, JvmReport, ReportedNameSource, Steady,
+};
 use crate::profile::tables::JavaFrameCounts;
 use crate::profile::{ProfileView, RunReport};
 use crate::sample::Event;
@@ -29,19 +31,25 @@ pub(super) fn head(report: &RunReport, width: usize) -> Vec<String> {
     lines
 }
 
-/// The rate of the CPU clock, if it is sampled, and the period of each other event.
+/// The rate of CPU time, if nothing else is sampled; else the rate or the period of each event.
 fn rates(report: &RunReport) -> String {
-    let mut text = String::new();
-    let events: Vec<_> = std::iter::once(&report.first).chain(&report.others).collect();
-    if events.iter().any(|of| of.event == Event::Cpu) {
-        text += &format!(" at {:.0} Hz", report.effective_hz);
-        if (report.requested_hz - report.effective_hz).abs() > report.requested_hz / 100.0 {
-            text += &format!(" (asked for {:.0})", report.requested_hz);
+    let cpu = || {
+        let is_other = (report.requested_hz - report.effective_hz).abs() > report.requested_hz / 100.0;
+        let asked = if is_other { format!(" (asked for {:.0})", report.requested_hz) } else { String::new() };
+        format!(" at {:.0} Hz{asked}", report.effective_hz)
+    };
+    let of = |of: &EventReport| match of.event {
+        Event::Cpu => format!("{}{}", of.event.title(), cpu()),
+        Event::Wait if of.accounts.period_ns > 0 => {
+            format!("{} at {:.0} Hz", of.event.title(), 1e9 / of.accounts.period_ns as f64)
         }
+        event => period(event, of.accounts.one_in),
+    };
+    if report.first.event == Event::Cpu && report.others.is_empty() {
+        return cpu();
     }
-    let others = events.iter().filter(|of| of.event != Event::Cpu);
-    let periods: Vec<String> = others.map(|of| period(of.event, of.accounts.one_in)).collect();
-    if periods.is_empty() { text } else { format!("{text}, {},", periods.join(", ")) }
+    let events: Vec<String> = std::iter::once(&report.first).chain(&report.others).map(of).collect();
+    format!(": {},", events.join(", "))
 }
 
 /// How many of an event's occurrences one sample stands for; 0: not known.
@@ -236,7 +244,7 @@ fn group_notes(group: &GroupReport) -> Vec<String> {
     if limit_cpus.is_some() || *throttled_periods > 0 {
         let limit = limit_cpus.map(|cpus| format!("The CPU limit is {cpus:.2} CPUs."));
         notes.push(format!(
-            "{} Throttled in {} of {} periods, {:.1} s in total.",
+            "{} Throttled in {} of {} periods, {:.1} s in total, summed over CPUs.",
             limit.as_deref().unwrap_or("The CPU limit was removed."),
             thousands(*throttled_periods),
             thousands(*periods),
@@ -428,7 +436,7 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_clock_and_other_events_have_a_period() {
         let of = |event, one_in| {
-            let accounts = Accounts { one_in, ..Accounts::default() };
+            let accounts = Accounts { one_in, period_ns: 5_025_126, ..Accounts::default() };
             EventReport { event, accounts, ..EventReport::default() }
         };
         let text = |first, others| {
@@ -441,12 +449,13 @@ mod tests {
             })
         };
         assert_eq!(text(of(Event::Cpu, 0), Vec::new()), " at 99 Hz");
-        assert_eq!(text(of(Event::PageFaults, 100), Vec::new()), ", one in 100 page faults,");
-        assert_eq!(text(of(Event::Rss, 4096), Vec::new()), ", one for each 4 KiB of growth of memory,");
+        assert_eq!(text(of(Event::PageFaults, 100), Vec::new()), ": one in 100 page faults,");
+        assert_eq!(text(of(Event::Rss, 4096), Vec::new()), ": one for each 4 KiB of growth of memory,");
         assert_eq!(
             text(of(Event::Cpu, 0), vec![of(Event::ContextSwitches, 1)]),
-            " at 99 Hz, all context switches,"
+            ": CPU time at 99 Hz, all context switches,"
         );
+        assert_eq!(text(of(Event::Wait, 0), Vec::new()), ": waiting time at 199 Hz,");
     }
 
     #[test]
@@ -476,11 +485,11 @@ mod tests {
         };
         assert_eq!(
             group(Some(0.5), 0),
-            "The CPU limit is 0.50 CPUs. Throttled in 0 of 30 periods, 0.0 s in total."
+            "The CPU limit is 0.50 CPUs. Throttled in 0 of 30 periods, 0.0 s in total, summed over CPUs."
         );
         assert_eq!(
             group(None, 2),
-            "The CPU limit was removed. Throttled in 2 of 30 periods, 0.0 s in total."
+            "The CPU limit was removed. Throttled in 2 of 30 periods, 0.0 s in total, summed over CPUs."
         );
         assert_eq!(group(None, 0), "");
     }

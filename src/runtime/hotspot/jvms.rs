@@ -15,10 +15,10 @@ use crate::jvm::{self, AttachOptions};
 use crate::plan::{AgentRule, Control, JavaNaming, OptedInPods, PermanentRefusals, Settings, Target};
 use crate::process::container::Node;
 use crate::process::{EventKind, ProcessEvent};
-use crate::sample::{MonoNs, ProcessId, ProcessInCgroup};
+use crate::sample::{MonoNs, ProcessId};
 use crate::symbolize::{ProcessLogStats, Symbolizer};
 use crate::targets::processes;
-use crate::world::{AgentSamplingState, NameDelay, Readiness, World};
+use crate::world::{AgentSamplingState, NameDelay, Readiness, WindowStacks, World};
 
 /// How often leases are renewed while attaches are pending.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -243,10 +243,11 @@ impl HotSpotJvms {
     /// Processes the list of programs that ran in a window. A pending JVM is attached to when it is first seen to run.
     /// Its stacks give each JVM its exact identity. A program before an exec of the same process is no JVM, or another
     /// one.
-    pub(super) fn identify(&mut self, ran: &[ProcessInCgroup], world: &mut World) {
+    pub(super) fn identify(&mut self, window: &WindowStacks<'_>, world: &mut World) {
         let World { processes, symbolizer, .. } = world;
-        for process in ran.iter().map(|of| of.process).filter(|id| !processes.is_former(*id)) {
-            if let Some(discovery) = self.pending.remove(&process.tgid)
+        for process in window.ran.iter().map(|of| of.process).filter(|id| !processes.is_former(*id)) {
+            if window.sampled.contains(&process)
+                && let Some(discovery) = self.pending.remove(&process.tgid)
                 && !self.entries.running.contains_key(&process.tgid)
             {
                 self.queue.push_back(QueuedJvm { tgid: process.tgid, process: Some(process), discovery });

@@ -33,7 +33,7 @@ impl Stage for HotSpotJvms {
     }
 
     fn on_window(&mut self, world: &mut World, window: &mut WindowStacks<'_>, end: WindowEnd) {
-        self.identify(&window.ran, world);
+        self.identify(window, world);
         self.poll_jvms(&mut world.symbolizer);
         let mut ran = world.awaiting_names.clone();
         ran.extend(window.ran.iter().map(|of| of.process));
