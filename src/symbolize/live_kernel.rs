@@ -98,8 +98,8 @@ impl Kernel {
     /// The frame of code that has left the kernel after `at`: the programs of a profiler that has ended, say, or our own at
     /// the end of a run.
     fn earlier_frame(&self, address: u64, at: MonoNs) -> Option<Arc<Frame>> {
-        let since = self.earlier.iter().take_while(|code| at < code.noticed);
-        since.into_iter().find_map(|code| match code.symbols.find(address) {
+        let mut since = self.earlier.iter().take_while(|code| at < code.noticed);
+        since.find_map(|code| match code.symbols.find(address) {
             KernelName::Function(name, module) => Some(kernel_frame(address, name, module)),
             KernelName::Hidden | KernelName::Unknown => None,
         })
