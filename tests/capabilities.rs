@@ -14,15 +14,31 @@ use testkit::profiler::{self, binary};
 use testkit::target::Target;
 use testkit::{is_root, manifest, native, scratch};
 
-/// The profiler with the manifest's capabilities, except these.
-fn without(left_out: &[&str]) -> Command {
-    // The names as `setpriv` spells them.
+/// The manifest's capabilities, except these, as `setpriv` spells a set.
+fn set_without(left_out: &[&str]) -> String {
     let names = manifest::listed("add").into_iter().map(|name| name.to_lowercase());
     let kept = names.filter(|name| !left_out.contains(&name.as_str()));
-    let set: String = kept.map(|name| format!(",+{name}")).collect();
+    kept.fold("-all".to_owned(), |set, name| set + ",+" + &name)
+}
+
+/// The profiler with the manifest's capabilities, except these.
+fn without(left_out: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
-    command.arg(format!("--bounding-set=-all{set}")).arg(binary());
+    command.arg(format!("--bounding-set={}", set_without(left_out))).arg(binary());
     command
+}
+
+/// A directory whose files the user nobody can read and execute, wherever this repository is.
+fn for_nobody() -> tempfile::TempDir {
+    let own = tempfile::tempdir_in("/tmp").unwrap();
+    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    own
+}
+
+/// The command that starts a JVM whose classes are in another directory.
+fn java_with_classes(at: &str) -> Vec<String> {
+    let line = Program::new("Shares").host_command(&Jdk::host());
+    line.iter().map(|arg| arg.replace(classes().to_str().unwrap(), at)).collect()
 }
 
 /// A copy of the program `native` that the user nobody runs under another name, in a directory with this mode.
@@ -132,13 +148,10 @@ fn a_user_with_the_capabilities_attaches_to_a_jvm_of_root() {
         return;
     }
     let java = Program::new("Shares").start(&Jdk::host());
-    // Where the user nobody can execute it, wherever this repository is.
-    let own = tempfile::tempdir_in("/tmp").unwrap();
-    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let own = for_nobody();
     let copied = own.path().join("jbpf-prof");
     fs::copy(binary(), &copied).unwrap();
-    let listed = manifest::listed("add").into_iter().map(|name| format!(",+{}", name.to_lowercase()));
-    let set = format!("-all{}", listed.collect::<String>());
+    let set = set_without(&[]);
     let mut profiler = as_nobody();
     profiler.args(["--inh-caps", &set, "--ambient-caps", &set]).arg(copied);
     let attached = names(profiler, "agent", &java);
@@ -151,11 +164,9 @@ fn the_helper_has_no_capability_in_the_place_of_a_jvm_of_root() {
         return;
     }
     // Only with a capability, root can write into this directory.
-    let classes = classes().to_str().unwrap().to_owned();
-    let line = Program::new("Shares").host_command(&Jdk::host());
-    let line: Vec<String> = line.iter().map(|arg| arg.replace(&classes, "/mnt")).collect();
     let tmp = format!("mount -t tmpfs -o uid={NOBODY},mode=755 own /tmp");
-    let script = format!("mount --bind {classes} /mnt && {tmp} && exec {}", line.join(" "));
+    let line = java_with_classes("/mnt").join(" ");
+    let script = format!("mount --bind {} /mnt && {tmp} && exec {line}", classes().display());
     let java = Target::start(Command::new("unshare").args(["--mount", "sh", "-c", &script]));
     let refused = names(Command::new(binary()), "agent", &java);
     assert_eq!(refused["refused"]["label"], "tmp not writable", "{refused}");
@@ -166,16 +177,11 @@ fn the_agent_takes_the_ids_of_a_jvm_and_without_that_its_memory_is_read() {
     if !is_root() {
         return;
     }
-    // Copies the classes to where the user nobody can read them, wherever this repository is.
-    let own = tempfile::tempdir_in("/tmp").unwrap();
-    fs::set_permissions(own.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let to = own.path().to_str().unwrap();
+    let own = for_nobody();
     for entry in fs::read_dir(classes()).unwrap().map(Result::unwrap) {
         fs::copy(entry.path(), own.path().join(entry.file_name())).unwrap();
     }
-    let line = Program::new("Shares").host_command(&Jdk::host());
-    let line: Vec<String> = line.iter().map(|arg| arg.replace(classes().to_str().unwrap(), to)).collect();
-    let java = Target::start(as_nobody().args(&line));
+    let java = Target::start(as_nobody().args(java_with_classes(own.path().to_str().unwrap())));
     let names = |java_by: &str, left_out: &[&str]| names(without(left_out), java_by, &java);
     for id in ["setuid", "setgid"] {
         let refused = names("agent", &[id]);

@@ -343,8 +343,7 @@ fn lengths_of_sentences_are_counted() {
 
 #[test]
 fn the_first_page_has_150_lines_at_most() {
-    let lines =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap().lines().count();
+    let lines = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap().lines().count();
     assert!((50..=150).contains(&lines), "{lines}");
 }
 

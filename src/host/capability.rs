@@ -71,6 +71,12 @@ const fn capability(name: &'static str, bit: u32, need: CapabilityNeed, serves: 
 }
 
 impl Capability {
+    /// Whether nothing can be profiled without this capability.
+    #[must_use]
+    pub fn is_vital(self) -> bool {
+        self.need == Vital
+    }
+
     const fn within(self, wider: u32) -> Capability {
         Capability { included_in: Some(wider), ..self }
     }
@@ -113,13 +119,13 @@ impl Capabilities {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capabilities, CapabilityNeed, USED};
+    use super::{Capabilities, USED};
 
     #[test]
     fn the_effective_set_is_read() {
         let status = b"Name:\tCapEff:\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000004\nCapBnd:\t0\n";
         let some = Capabilities::parse(status).unwrap();
-        assert!(USED.iter().filter(|c| c.need == CapabilityNeed::Vital).all(|c| some.have(*c)));
+        assert!(USED.iter().filter(|c| c.is_vital()).all(|c| some.have(*c)));
         let missing: Vec<_> = some.missing().map(|c| c.name).collect();
         assert_eq!(missing, ["SYS_PTRACE", "SYSLOG", "CHECKPOINT_RESTORE", "SETUID", "SETGID", "SYS_ADMIN"]);
         assert_eq!(Capabilities::parse(b"Name:\tx\n"), None);
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn the_old_wide_capability_will_do() {
         let admin = Capabilities::parse(b"CapEff:\t0000000000200000").unwrap();
-        assert!(admin.missing().all(|c| c.need != CapabilityNeed::Vital && c.name != "CHECKPOINT_RESTORE"));
+        assert!(admin.missing().all(|c| !c.is_vital() && c.name != "CHECKPOINT_RESTORE"));
         assert_eq!(Capabilities(0).missing().count(), USED.len());
     }
 }

@@ -31,7 +31,7 @@ pub fn check(own_btf: bool) -> Vec<HostRefusal> {
 pub fn refusals_of(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
     let mut refusals = Vec::new();
     let mut missing = facts.capabilities.missing().peekable();
-    if facts.euid != 0 && missing.peek().is_some_and(|first| first.need == CapabilityNeed::Vital) {
+    if facts.euid != 0 && missing.peek().is_some_and(|first| first.is_vital()) {
         refusals.push(HostRefusal::NotRoot);
     } else {
         refusals.extend(missing.map(HostRefusal::MissingCapability));
@@ -68,7 +68,7 @@ pub fn refusals_of(facts: &HostFacts, own_btf: bool) -> Vec<HostRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Capabilities, CapabilityNeed, HostFacts, HostRefusal, KernelRelease, refusals_of};
+    use super::{Capabilities, HostFacts, HostRefusal, KernelRelease, refusals_of};
 
     fn good() -> HostFacts {
         HostFacts {
@@ -92,9 +92,7 @@ mod tests {
         assert_eq!(refusals_of(&user, false), [HostRefusal::NotRoot]);
         let bare_root = HostFacts { capabilities: none, ..good() };
         let refusals = refusals_of(&bare_root, false);
-        assert!(
-            matches!(refusals[0], HostRefusal::MissingCapability(c) if c.name == "BPF" && c.need == CapabilityNeed::Vital)
-        );
+        assert!(matches!(refusals[0], HostRefusal::MissingCapability(c) if c.name == "BPF" && c.is_vital()));
         assert!(refusals.iter().filter(|r| r.is_fatal()).count() == 2 && refusals.len() > 2);
 
         let no_btf = HostFacts { btf_bytes: None, ..good() };

@@ -81,7 +81,7 @@ impl HostRefusal {
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         match self {
-            HostRefusal::MissingCapability(capability) => capability.need == CapabilityNeed::Vital,
+            HostRefusal::MissingCapability(capability) => capability.is_vital(),
             HostRefusal::CallDenied { call, .. } => *call != OPENAT2,
             HostRefusal::NotRoot
             | HostRefusal::NoBtf

@@ -81,27 +81,25 @@ impl OutputStream {
 
     /// Whether all that is written is thrown away: `/dev/null`.
     pub(super) fn is_null(&self) -> bool {
-        let stat = match self {
+        self.stat().is_some_and(|stat| is_device(&stat) && stat.st_rdev == makedev(1, 3))
+    }
+
+    /// Its file status; `None` if it cannot be read.
+    fn stat(&self) -> Option<Stat> {
+        match self {
             OutputStream::Descriptor(_, held) => fstat(held).ok(),
             OutputStream::Named(_, stat, _) => Some(**stat),
-        };
-        stat.is_some_and(|stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-                && stat.st_rdev == makedev(1, 3)
-        })
+        }
     }
 
     /// Whether output arrives where standard output does: in the same descriptor, pipe, file or socket.
     pub(super) fn is_stdout(&self) -> bool {
-        let own = match self {
-            OutputStream::Descriptor(STDOUT, _) => return true,
-            OutputStream::Descriptor(_, held) => fstat(held).ok(),
-            OutputStream::Named(_, stat, _) => Some(**stat),
-        };
-        let (Some(own), Ok(stdout)) = (own, fstat(stdout())) else { return false };
+        if matches!(self, OutputStream::Descriptor(STDOUT, _)) {
+            return true;
+        }
+        let (Some(own), Ok(stdout)) = (self.stat(), fstat(stdout())) else { return false };
         // A report beside the profile does no harm on a terminal or in /dev/null.
-        let is_device = FileType::from_raw_mode(own.st_mode) == FileType::CharacterDevice;
-        !is_device && (own.st_dev, own.st_ino) == (stdout.st_dev, stdout.st_ino)
+        !is_device(&own) && (own.st_dev, own.st_ino) == (stdout.st_dev, stdout.st_ino)
     }
 }
 
@@ -114,6 +112,10 @@ impl fmt::Display for OutputStream {
             OutputStream::Named(.., path) => path.display().fmt(f),
         }
     }
+}
+
+fn is_device(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
 }
 
 /// Opens a named pipe or a device if it is still the same file. Waits for the reader of a pipe.

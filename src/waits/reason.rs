@@ -302,7 +302,15 @@ mod tests {
     use crate::manual;
 
     fn reason(kernel: &[&str]) -> String {
-        let frames: Vec<_> = kernel.iter().map(|name| Arc::new(Frame::named(Kind::Kernel, *name))).collect();
+        reason_of_stack(&[(Kind::Kernel, kernel)])
+    }
+
+    /// The reason of a stack whose parts have these kinds, root first.
+    fn reason_of_stack(parts: &[(Kind, &[&str])]) -> String {
+        let of = |(kind, names): &(Kind, &[&str])| {
+            names.iter().map(|name| Arc::new(Frame::named(*kind, *name))).collect::<Vec<_>>()
+        };
+        let frames: Vec<_> = parts.iter().flat_map(of).collect();
         let cut = scheduler_frames(&frames);
         let thread = WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
         wait_reason(&frames[..frames.len() - cut], thread).to_string()
@@ -345,14 +353,7 @@ mod tests {
 
     #[test]
     fn waits_of_postgresql_differ_by_what_the_backend_waits_for() {
-        let of = |user: &[&str]| {
-            let user = user.iter().map(|name| Frame::named(Kind::Native, *name));
-            let kernel = Frame::named(Kind::Kernel, "do_epoll_wait");
-            let frames: Vec<_> = user.chain([kernel]).map(Arc::new).collect();
-            let thread =
-                WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
-            wait_reason(&frames, thread).to_string()
-        };
+        let of = |user: &[&str]| reason_of_stack(&[(Kind::Native, user), (Kind::Kernel, &["do_epoll_wait"])]);
         let lock = ["PostmasterMain", "LockAcquireExtended", "ProcSleep", "WaitLatch", "WaitEventSetWait"];
         assert_eq!(of(&lock), "PostgreSQL lock");
         assert_eq!(of(&["PostmasterMain", "CheckpointerMain", "WaitLatch"]), LATCH);
@@ -363,15 +364,14 @@ mod tests {
     #[test]
     fn a_virtual_thread_that_keeps_its_carrier_parks_for_everything() {
         let of = |java: &[&str]| {
-            let native = ["Unsafe_Park", "Parker::park", "pthread_cond_timedwait"];
             let parked = ["java.lang.VirtualThread.parkOnCarrierThread", "jdk.internal.misc.Unsafe.park"];
-            let java = java.iter().chain(&parked).map(|name| Frame::named(Kind::Java, *name));
-            let native = native.map(|name| Frame::named(Kind::Native, name));
-            let kernel = Frame::named(Kind::Kernel, "futex_wait");
-            let frames: Vec<_> = java.chain(native).chain([kernel]).map(Arc::new).collect();
-            let thread =
-                WaitingThread { comm: b"x", is_kernel: false, state: ThreadState::Sleeping, lock: None };
-            wait_reason(&frames, thread).to_string()
+            let native = ["Unsafe_Park", "Parker::park", "pthread_cond_timedwait"];
+            reason_of_stack(&[
+                (Kind::Java, java),
+                (Kind::Java, &parked),
+                (Kind::Native, &native),
+                (Kind::Kernel, &["futex_wait"]),
+            ])
         };
         let nap = [
             "java.lang.Thread.sleep",

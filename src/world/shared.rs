@@ -102,7 +102,7 @@ impl World {
     /// its exec, may already fall into the time of the next one.
     pub(crate) fn register_window<'a>(&mut self, stacks: &'a mut Vec<CountedStack>) -> WindowStacks<'a> {
         stacks.sort_by_key(|one| one.stack.at);
-        let (mut ran, mut seen, mut sampled) = (Vec::new(), HashSet::new(), HashSet::new());
+        let (mut ran, mut seen) = (Vec::new(), HashSet::new());
         for CountedStack { stack, .. } in stacks.iter() {
             let key = &stack.key;
             self.processes.mark_seen(key.process, stack.at);
@@ -110,11 +110,8 @@ impl World {
             if seen.insert(runner) {
                 ran.push(runner);
             }
-            if !stack.is_waker() {
-                sampled.insert(key.process);
-            }
         }
-        WindowStacks { stacks, ran, sampled }
+        WindowStacks { stacks, ran }
     }
 
     /// Name of the group leader; of a process that was never seen, the name of the thread.

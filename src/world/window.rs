@@ -1,7 +1,5 @@
 //! A window as the stages get it.
 
-use std::collections::HashSet;
-
 use crate::profile::pauses::PauseTotals;
 use crate::sample::{CountedStack, MonoNs, ProcessId, ProcessInCgroup};
 
@@ -11,8 +9,13 @@ pub(crate) struct WindowStacks<'a> {
     pub(crate) stacks: &'a mut Vec<CountedStack>,
     /// Each process in each of its cgroups once, in the order in which they first ran.
     pub(crate) ran: Vec<ProcessInCgroup>,
-    /// The processes that have samples. Others only ended waits of these: nobody has chosen them.
-    pub(crate) sampled: HashSet<ProcessId>,
+}
+
+impl WindowStacks<'_> {
+    /// Whether the process has a sample. Otherwise it only ended waits of others, and nobody has chosen it.
+    pub(crate) fn has_sample_of(&self, process: ProcessId) -> bool {
+        self.stacks.iter().any(|one| one.stack.key.process == process && !one.stack.is_waker())
+    }
 }
 
 /// The end of a window.

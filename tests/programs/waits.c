@@ -1,9 +1,9 @@
 /*
  * Truth: each thread waits in one function, and measures how long. The threads begin when the file in the first
  * argument exists, and end after the milliseconds in the second one. Then the program prints a line for each function:
- * its name, the nanoseconds that it waited, its CPU time, and how long its thread waited in all. `share_cpu` waits for a CPU only, and has what the kernel
- * measured: no time in which a hypervisor stole the CPU from a running thread. A third argument is a file that can be
- * written with fsync; with a fourth one the program then ends.
+ * its name, the nanoseconds that it waited, its CPU time, and how long its thread waited in all. `share_cpu` waits for a
+ * CPU only, and has what the kernel measured: no time in which a hypervisor stole the CPU from a running thread. A third
+ * argument is a file that can be written with fsync; with a fourth one the program then ends.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

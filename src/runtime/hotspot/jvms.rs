@@ -246,7 +246,8 @@ impl HotSpotJvms {
     pub(super) fn identify(&mut self, window: &WindowStacks<'_>, world: &mut World) {
         let World { processes, symbolizer, .. } = world;
         for process in window.ran.iter().map(|of| of.process).filter(|id| !processes.is_former(*id)) {
-            if window.sampled.contains(&process)
+            if self.pending.contains_key(&process.tgid)
+                && window.has_sample_of(process)
                 && let Some(discovery) = self.pending.remove(&process.tgid)
                 && !self.entries.running.contains_key(&process.tgid)
             {

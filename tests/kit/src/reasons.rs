@@ -51,8 +51,8 @@ const CONTENDING: [&str; 3] = ["file position", "file content", "rcu"];
 
 /// What is wrong in a profile by thread (`--per-thread --raw-threads --idle`), a line for each thread: each thread but
 /// those of the lines `without NAME` waits during nearly all `periods` of the run, with its leaf; threads that contend,
-/// most of the time. A thread that was woken waits for a CPU, too, on a busy machine for long. A libc without symbols does not show some functions:
-/// those waits are a `futex`.
+/// most of the time. A thread that was woken waits for a CPU, too, on a busy machine for long. A libc without symbols does
+/// not show some functions: those waits are a `futex`.
 pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], periods: f64) -> Vec<String> {
     let lacks: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("without ")).collect();
     let there = leaves.iter().filter(|(thread, _)| !lacks.contains(thread));
