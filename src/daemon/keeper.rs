@@ -11,6 +11,7 @@ use anyhow::Context;
 use super::budget::{self, BudgetUse, RateDecision};
 use super::http;
 use super::state::{DaemonState, Phase};
+use super::store::WindowStore;
 use super::window::{PackedWindow, now_ms};
 use crate::output::{PictureOptions, page};
 use crate::serve::feed::{FeedChange, event};
@@ -126,7 +127,10 @@ impl Keeper {
                 // Sending fails if no reader waits for a window, which is usual.
                 let _ = self.state.windows.send(Arc::new(window));
             }
-            Err(error) => log::warn!("a profile is lost: {error:#}"),
+            Err(error) => {
+                log::warn!("a profile is lost: {error:#}");
+                self.state.store.iter().for_each(WindowStore::count_lost);
+            }
         }
         self.state.sinks.offer(&outcome.profile);
     }

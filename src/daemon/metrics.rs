@@ -207,10 +207,14 @@ impl Metrics {
         counter("ticks_filtered_total", "Ticks of idle CPUs and of the profiler itself.", self.filtered);
         counter("samples_total", "Ticks that became samples.", self.kept);
         counter("ticks_missed_total", "Missed ticks: ticks that were due and did not come.", self.missed);
-        counter("windows_total", "Stored windows that were sampled.", self.windows);
+        counter(
+            "windows_total",
+            "Stored windows that were sampled, whether or not they could be written.",
+            self.windows,
+        );
         counter(
             "windows_skipped_total",
-            "Stored windows that were given up because too many others waited for the disk.",
+            "Stored windows that were given up, and are in no other metric, because too many others waited for the disk.",
             self.skipped,
         );
         counter("session_failures_total", "Times that sampling ended with an error.", self.failures);

@@ -117,12 +117,17 @@ impl WindowStore {
                 index.newest = number;
             }),
             Err(error) => {
-                self.with(|index| index.lost += 1);
+                self.count_lost();
                 return Err(error);
             }
         }
         self.remove_expired(now_ms, span);
         Ok(())
+    }
+
+    /// Counts a window that could not be written.
+    pub(super) fn count_lost(&self) {
+        self.with(|index| index.lost += 1);
     }
 
     /// Removes windows beyond the limits of age and size; the one that was just added stays.
