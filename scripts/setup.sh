@@ -5,9 +5,10 @@
 RUST_MIN_MINOR=91 # `rust-version` of Cargo.toml
 
 # What it takes to build jbpf-prof: a file or command that shows that it is there, and the package that brings it.
-# libbpf-sys builds libelf from source: hence autoconf to gawk.
+# libbpf-sys builds libelf from source for the binary: hence autoconf to gawk. build.rs uses that of the machine.
 BUILD_NEEDS="clang:clang make:make cc:gcc pkg-config:pkg-config autoreconf:autoconf automake:automake
-    autopoint:autopoint flex:flex bison:bison gawk:gawk /usr/include/stdio.h:libc6-dev
+    autopoint:autopoint flex:flex bison:bison gawk:gawk /usr/include/libelf.h:libelf-dev /usr/include/zlib.h:zlib1g-dev
+    /usr/include/stdio.h:libc6-dev
     /usr/include/linux/bpf.h:linux-libc-dev /etc/ssl/certs/ca-certificates.crt:ca-certificates"
 JDK_NEEDS="javac:default-jdk-headless"
 # The tests: other machines' code, containers, other libcs.

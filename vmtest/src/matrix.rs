@@ -22,6 +22,8 @@ pub(crate) struct Kernel {
 #[derive(Debug)]
 pub(crate) enum Cases {
     All,
+    /// All by default except those of [`USER_SPACE`].
+    OfKernel,
     /// Only the cases of [`EACH_KERNEL`] by default; others on request.
     Some,
     /// Only these, even on request: the root file system has no programs for others.
@@ -35,7 +37,7 @@ pub(crate) const KERNELS: [Kernel; 6] = [
     Kernel { suite: Suite::ubuntu("jammy"), ..debian("5.15", "", &[21, 25]) },
     debian("6.1", "bookworm", &[17, 11]),
     debian("6.12", "trixie", &[11, 21]),
-    Kernel { cases: Cases::All, ..debian("newest", "sid", &[25, 8]) },
+    Kernel { cases: Cases::OfKernel, ..debian("newest", "sid", &[25, 8]) },
 ];
 
 /// Debian's kernel for x86-64, with the cases of [`EACH_KERNEL`].
@@ -46,6 +48,9 @@ const fn debian(name: &'static str, suite: &'static str, jdks: &'static [u32]) -
 /// Cases that run on each kernel by default, because kernels differ in where the BPF programs run and what they may do. Between
 /// the oldest and the newest kernel these are all.
 const EACH_KERNEL: [&str; 4] = ["profile", "unwind", "locks", "waits"];
+
+/// Cases about programs, in which the kernel has no part: one kernel suffices.
+const USER_SPACE: [&str; 3] = ["agentpath", "hostile", "musl"];
 
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
@@ -193,10 +198,11 @@ impl Selection {
         };
         let there = |case: &Case| match kernel.cases {
             Cases::Only(names) => names.contains(&case.name),
-            Cases::All | Cases::Some => true,
+            Cases::All | Cases::OfKernel | Cases::Some => true,
         };
         let by_default = |case: &Case| match kernel.cases {
             Cases::All | Cases::Only(_) => true,
+            Cases::OfKernel => !USER_SPACE.contains(&case.name) || self.full,
             Cases::Some => EACH_KERNEL.contains(&case.name) || self.full,
         };
         let cases: Vec<&Case> = match &self.cases[..] {
@@ -209,7 +215,7 @@ impl Selection {
             let on = |jdk| Run { case: case.name.to_owned(), jdk, patience: case.patience };
             if case.java() {
                 // Between the oldest and the newest kernel one JDK suffices for each case.
-                let each = matches!(kernel.cases, Cases::All);
+                let each = matches!(kernel.cases, Cases::All | Cases::OfKernel);
                 let chosen = if case.jdks == Jdks::Each && !each { Jdks::First } else { case.jdks };
                 let jdks = if by_default_only { chosen.of(jdks) } else { jdks };
                 runs.extend(jdks.iter().map(|jdk| on(Some(*jdk))));
@@ -264,9 +270,21 @@ mod tests {
             );
         }
         let all: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();
-        for end in ["5.10", "newest"] {
+        let of_kernel = &all - &BTreeSet::from(["agentpath", "hostile", "musl"]);
+        for (end, expected) in [("5.10", all), ("newest", of_kernel)] {
             let boot = boots.iter().find(|boot| boot.kernel.name == end).unwrap();
-            assert_eq!(cases(boot), all, "{end}");
+            assert_eq!(cases(boot), expected, "{end}");
+        }
+    }
+
+    #[test]
+    fn the_document_has_the_numbers_of_runs() {
+        let page = include_str!("../../docs/vmtest.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        for (full, sentence) in [(false, "The default matrix has N runs."), (true, "except arm64: N runs.")] {
+            let boots = Selection { full, ..Selection::default() }.boots().unwrap();
+            let runs: usize = boots.iter().map(|boot| boot.runs.len()).sum();
+            let sentence = sentence.replace('N', &runs.to_string());
+            assert!(page.contains(&sentence), "docs/vmtest.md does not say: {sentence}");
         }
     }
 

@@ -141,7 +141,7 @@ impl Profile {
 
 /// The frequency of most tests, and of tests of shares, which take thousands of samples.
 const RATE_HZ: u32 = 999;
-const SHARES_RATE_HZ: u32 = 1999;
+const SHARES_RATE_HZ: u32 = 2999;
 
 /// Profiles a program for some seconds at 999 Hz.
 pub fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
