@@ -21,6 +21,9 @@ unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 . scripts/build.sh
 . scripts/tally.sh
 
+# Since Go 1.25 the first `go tool pprof` builds that tool: one cache for all users and steps.
+GO_CACHE=$LOGS/go
+
 STEPS="scripts fmt clippy doc unit build demo static cross release fuzz end-to-end vmtest"
 QUICK="scripts fmt clippy doc unit build demo static end-to-end"
 
@@ -61,10 +64,11 @@ step_unit() {
             echo "user 65534 cannot read $REPO: the tests run as root without capabilities instead"
             nobody=(setpriv --bounding-set=-all --inh-caps=-all)
         fi
+        mkdir -p "$GO_CACHE" && chown -R 65534 "$GO_CACHE" || return 1
     fi
     while read -r package binary; do
         echo "--- $binary"
-        (cd "$package" && ${nobody[@]+"${nobody[@]}"} env -u CARGO_TARGET_DIR HOME=/nonexistent \
+        (cd "$package" && ${nobody[@]+"${nobody[@]}"} env -u CARGO_TARGET_DIR HOME=/nonexistent "GOCACHE=$GO_CACHE" \
             "$binary" --show-output) || return 1
     done <<<"$binaries"
     cargo test --workspace --doc --locked
@@ -122,7 +126,7 @@ step_fuzz() { fuzz/run.sh 3; }
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
 # file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that
 # take longest come first, so that none is left to run alone at the end.
-BESIDE="daemon diff debug_files hotspot vm jdks cgroup dead truth faults attach locks waits interpreted replay unwind options uprobes perf_maps symbols agent moved page thread_names capabilities wait_reasons found pauses alloc trace_context top events pprof jfr go chosen compat odd_jvms native_alloc"
+BESIDE="daemon diff debug_files hotspot vm jdks cgroup dead truth attach locks waits interpreted replay unwind options uprobes perf_maps symbols agent moved page thread_names capabilities wait_reasons found pauses alloc trace_context top events pprof jfr go chosen compat odd_jvms native_alloc"
 
 # Everything else under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
 # at a time.
@@ -147,7 +151,7 @@ step_end-to-end() {
         done <<<"$binaries"
     done
     export -f end_to_end beside as_root have die test_name release_binary host_triple
-    export REPO CACHE LOGS
+    export REPO CACHE LOGS GO_CACHE
     printf '%s\0' "${beside[@]}" | xargs -0 -n 2 -P 2 bash -c 'beside "$@"' beside || rc=1
     cat "$LOGS"/beside-*.log
     return "$rc"
@@ -157,7 +161,7 @@ step_end-to-end() {
 end_to_end() {
     local start=$SECONDS rc=0
     echo "--- $2"
-    (cd "$1" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "CI=${CI:-}" \
+    (cd "$1" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" \
         "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$2" --show-output --test-threads=1) || rc=$?
     echo "TOOK: $((SECONDS - start)) s $(test_name "$2")"
     return "$rc"

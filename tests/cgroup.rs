@@ -9,7 +9,7 @@ use serde_json::Value;
 use testkit::cgroup::{Group, hierarchies, naming};
 use testkit::folded::Folded;
 use testkit::java::{Jdk, Program, classes, in_container};
-use testkit::profiler::{self, record, record_watching};
+use testkit::profiler::{self, ALL, record, record_watching};
 use testkit::target::Target;
 use testkit::{container, is_root, native, scratch, skip};
 
@@ -96,7 +96,7 @@ fn it_is_what_a_profile_of_all_has_of_the_same_seconds() {
     let _other = native::start("kernel");
     let pid = target.pid();
     let (all, own) = std::thread::scope(|scope| {
-        let all = scope.spawn(|| record_watching(&[pid], 4, &args(&["--all"])));
+        let all = scope.spawn(|| record_watching(&[pid], 4, &args(&ALL)));
         let own = record_watching(&[pid], 4, &args(&["-G", &group.arg()]));
         (all.join().unwrap(), own)
     });
@@ -454,8 +454,11 @@ fn containers_of_runc_have_their_names() {
         // The file as runc writes it, in runc's default place.
         let text = std::fs::read(scratch(&name).join("state").join(&name).join("state.json")).unwrap();
         std::fs::write(state.join("state.json"), text).unwrap();
-        let profile =
-            record_watching(&[target.pid()], 2, &args(&["-a", "--node-root", node.to_str().unwrap()]));
+        let profile = record_watching(
+            &[target.pid()],
+            2,
+            &args(&[&ALL[..], &["--node-root", node.to_str().unwrap()]].concat()),
+        );
         let rows = profile.report["containers"].as_array().unwrap();
         let own = rows.iter().find(|row| row["container"]["name"] == name.as_str()).expect("a row for it");
         profile.assert_samples_of(&[target.pid()], own["ticks"].as_u64().unwrap());

@@ -14,7 +14,7 @@ use jbpf_prof::sample::{Leaf, MonoNs, ProcessId, Stack, StackKey, StopReason, Th
 use jbpf_prof::symbolize::{AddressSpaces, CodePlace, JvmMemory, SymbolConfig, Symbolizer};
 use rustix::process::Signal;
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{record_watching, run, while_sampling};
+use testkit::profiler::{ALL, record_watching, run, while_sampling};
 use testkit::spent::spend;
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
@@ -63,7 +63,7 @@ fn only_its_own_names_are_lost(way: &str) {
     dead.wait_for(|line| line == "silent");
     let victim = native::start("kernel");
     let begun = Instant::now();
-    let profile = record_watching(&[pid, victim.pid()], 3, &["--all".to_owned()]);
+    let profile = record_watching(&[pid, victim.pid()], 3, &ALL.map(str::to_owned));
     assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
     // The process is named after its file there: `file`.
     let of_dead = profile.folded.keep(|stack| stack[0] == "file");
@@ -109,7 +109,7 @@ fn only_generated_code_is_nameless(way: &str, dir: &Path) {
     dead.signal(Signal::USR1);
     dead.wait_for(|line| line == "silent");
     let begun = Instant::now();
-    let profile = record_watching(&[pid], 3, &["--all".to_owned()]);
+    let profile = record_watching(&[pid], 3, &ALL.map(str::to_owned));
     assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
     let of_dead = profile.folded.keep(|stack| stack[0] == "dead_fs");
     profile.assert_samples_of(&[pid], of_dead.total());

@@ -10,7 +10,7 @@ use testkit::{is_root, lacks, scratch, share_tolerance, sources};
 
 fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let program = scratch("go").join(name);
-    let mut go = Command::new("go");
+    let mut go = testkit::go();
     go.arg("build").args(flags).arg("-o").arg(&program).arg(sources().join(source));
     let done = go.envs([("CGO_ENABLED", "1"), ("GO111MODULE", "off")]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

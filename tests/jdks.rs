@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::process::Signal;
 use testkit::assert_share;
 use testkit::folded::{is, reaches_root};
 use testkit::java::{Jdk, Program, in_container, on_host};
-use testkit::profiler::{Sampling, main_thread, profile, run};
-use testkit::spent::Watch;
+use testkit::profiler::{main_thread, profile, run};
 use testkit::target::Target;
 
 #[test]
@@ -41,14 +39,6 @@ fn jdk_21_in_a_container() {
 #[test]
 fn jdk_25_in_a_container() {
     in_container(25, is_true);
-}
-
-#[test]
-fn a_jvm_that_is_attached_to_while_it_starts_goes_on() {
-    on_host(17, survives_its_start);
-    for version in [8, 11, 21, 25] {
-        in_container(version, survives_its_start);
-    }
 }
 
 #[test]
@@ -168,21 +158,6 @@ fn an_old_jvm_whose_socket_is_gone_is_read_and_listed_as_such() {
             assert!(target.is_alive());
             assert_eq!(target.lines(), ["ready"], "nothing was printed by the JVM");
         });
-    }
-}
-
-/// The profiler runs before the JVM starts, and attaches as soon as the JVM runs.
-fn survives_its_start(jdk: &Jdk) {
-    for _ in 0..3 {
-        let sampling = Sampling::begin(&["--all"]);
-        let mut target = Program::new("Shares").start(jdk);
-        sampling.wait_for(&format!("JVM {} (", target.pid()));
-        sampling.signal(Signal::INT);
-        let report = sampling.end(Watch::keep(&[])).report;
-        let jvms = report["jvms"].as_array().unwrap();
-        let jvm = jvms.iter().find(|jvm| jvm["pid"] == target.pid()).unwrap_or_else(|| panic!("{report}"));
-        assert!(jvm["names"]["agent_during_run"].is_object(), "{jvm}");
-        assert!(target.is_alive());
     }
 }
 

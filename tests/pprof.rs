@@ -12,8 +12,7 @@ use testkit::{is_root, lacks, sources};
 
 /// The tool's output for a profile.
 fn pprof(how: &[&str], file: &Path) -> String {
-    let output =
-        Command::new("go").args(["tool", "pprof", "-sample_index=samples"]).args(how).arg(file).output();
+    let output = testkit::go().args(["tool", "pprof", "-sample_index=samples"]).args(how).arg(file).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{how:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

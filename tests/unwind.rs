@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use testkit::folded::{Folded, is, reaches_root, user_leaf};
-use testkit::profiler::{profile, profile_enough, record};
+use testkit::profiler::{ALL, profile, profile_enough, record};
 use testkit::target::Target;
 use testkit::{is_root, lacks, native, scratch, skip, sources};
 
@@ -264,7 +264,7 @@ fn where_go_calls_c_no_caller_is_invented() {
         return;
     }
     let program = scratch("go").join("calls_c");
-    let mut go = Command::new("go");
+    let mut go = testkit::go();
     go.args(["build", "-ldflags=-compressdwarf=false", "-o"]).arg(&program);
     go.arg(sources().join("calls_c.go")).envs([("CGO_ENABLED", "1"), ("GO111MODULE", "off")]);
     assert!(go.status().unwrap().success());
@@ -354,7 +354,7 @@ fn false_frame_descriptions_harm_their_owner_only() {
             return;
         }
         let (one, other) = (Target::start(Command::new(&liar).arg("chain")), frames(&["chain"]));
-        let all = record(3, &["--all".to_owned()]);
+        let all = record(3, &ALL.map(str::to_owned));
         assert!(all.report["accounts"]["kept"].as_u64().unwrap() > 1_000, "{}", all.report["accounts"]);
         let of = |comm: &str| all.folded.keep(|stack| stack[0] == comm);
         assert!(of("liar").total() > 200, "{kind}: {}", all.folded.top(10));

@@ -11,7 +11,7 @@ use jbpf_prof::output;
 use jbpf_prof::sample::Event;
 use testkit::cgroup::Group;
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{Profile, run, while_sampling};
+use testkit::profiler::{ALL, Profile, run, while_sampling};
 use testkit::target::Target;
 use testkit::waits::{Waited, waited};
 use testkit::{is_root, native, scratch, skip};
@@ -403,7 +403,7 @@ fn kernel_threads_sleep_and_are_rarely_in_a_queue() {
         return;
     }
     let mut queued = 0.0;
-    let profile = while_sampling(&[], &["--all", "-e", "wait", "--idle"], || {
+    let profile = while_sampling(&[], &[&ALL[..], &["-e", "wait", "--idle"]].concat(), || {
         let before = kernel_threads();
         std::thread::sleep(std::time::Duration::from_secs(8));
         let after = kernel_threads();

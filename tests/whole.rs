@@ -7,9 +7,9 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
-use testkit::java::{Jdk, Program};
-use testkit::profiler::{self, lost, profile, profile_enough, record, record_watching};
-use testkit::spent::cpu_time;
+use testkit::java::{Jdk, Program, in_container, on_host};
+use testkit::profiler::{self, Sampling, lost, profile, profile_enough, record, record_watching};
+use testkit::spent::{Watch, cpu_time};
 use testkit::target::Target;
 use testkit::{assert_share, is_root, native};
 
@@ -471,4 +471,27 @@ fn the_report_has_the_cost_of_the_run() {
     assert!(cost("helpers_s") < 1.0, "the command's two seconds are not ours: {}", report["cost"]);
     let ticks = report["accounts"]["ticks"].as_f64().unwrap();
     assert!(ticks > 1000.0 && cost("bpf_runs") >= ticks, "{ticks} ticks: {}", report["cost"]);
+}
+
+#[test]
+fn a_jvm_that_is_attached_to_while_it_starts_goes_on() {
+    on_host(17, survives_its_start);
+    for version in [8, 11, 21, 25] {
+        in_container(version, survives_its_start);
+    }
+}
+
+/// The profiler runs before the JVM starts, and attaches as soon as the JVM runs.
+fn survives_its_start(jdk: &Jdk) {
+    for _ in 0..3 {
+        let sampling = Sampling::begin(&["--all"]);
+        let mut target = Program::new("Shares").start(jdk);
+        sampling.wait_for(&format!("JVM {} (", target.pid()));
+        sampling.signal(Signal::INT);
+        let report = sampling.end(Watch::keep(&[])).report;
+        let jvms = report["jvms"].as_array().unwrap();
+        let jvm = jvms.iter().find(|jvm| jvm["pid"] == target.pid()).unwrap_or_else(|| panic!("{report}"));
+        assert!(jvm["names"]["agent_during_run"].is_object(), "{jvm}");
+        assert!(target.is_alive());
+    }
 }

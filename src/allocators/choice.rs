@@ -13,8 +13,6 @@ use crate::process::{CodeSource, MappedFile, ProcessCode};
 pub(super) struct CandidateFile {
     pub(super) file: Arc<MappedFile>,
     pub(super) role: FileRole,
-    /// First address of its code.
-    start: u64,
 }
 
 /// A function of a file of a process.
@@ -28,22 +26,24 @@ pub(super) struct ChosenFunction {
 /// Without a list the program comes first, then libraries that replace the allocator, then the C library.
 pub(super) fn candidates(code: &ProcessCode, order: Option<&LinkOrder>) -> Vec<CandidateFile> {
     let mut known = BTreeSet::new();
-    let mut files = Vec::new();
+    let (mut files, mut starts) = (Vec::new(), Vec::new());
     for range in &code.ranges {
         let CodeSource::File(file) = &range.code else { continue };
         let is_program = (range.start..range.end).contains(&code.start_code);
         let role = if is_program { FileRole::Program } else { FileRole::Library };
         if known.insert(file.id) {
-            files.push(CandidateFile { file: Arc::clone(file), role, start: range.start });
-        } else if is_program && let Some(same) = files.iter_mut().find(|same| same.file.id == file.id) {
+            files.push(CandidateFile { file: Arc::clone(file), role });
+            starts.push(range.start);
+        } else if is_program
+            && let Some(same) = files.iter_mut().find(|same: &&mut CandidateFile| same.file.id == file.id)
+        {
             same.role = role;
         }
     }
-    files.sort_by_key(|candidate| {
-        let place = order.and_then(|order| order.place(candidate.start)).unwrap_or(usize::MAX);
-        (place, likely_place(candidate))
-    });
-    files
+    let places = order.map_or_else(|| vec![None; files.len()], |order| order.places(&starts));
+    let mut placed: Vec<_> = places.into_iter().zip(files).collect();
+    placed.sort_by_key(|(place, candidate)| (place.unwrap_or(usize::MAX), likely_place(candidate)));
+    placed.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
 fn likely_place(candidate: &CandidateFile) -> u8 {

@@ -2,6 +2,8 @@
 //! the list for debuggers (`r_debug` in `<link.h>` of glibc and musl). The process can change the list: no address in it is
 //! trusted, and a wrong order can only choose another function of the process.
 
+use std::collections::BTreeSet;
+
 use crate::process::memory::LiveMemory;
 
 /// Entries of the auxiliary vector (`<elf.h>`).
@@ -68,10 +70,15 @@ impl LinkOrder {
         Some(LinkOrder { biases, is_complete })
     }
 
-    /// The place in the order of the file whose code begins at an address; `None`: the list has no such file.
-    pub(super) fn place(&self, start: u64) -> Option<usize> {
-        let below = self.biases.iter().enumerate().filter(|(_, bias)| **bias <= start);
-        below.max_by_key(|(_, bias)| **bias).map(|(place, _)| place)
+    /// The place in the order of each file whose code begins at one of these addresses, which ascend. A listed file is the
+    /// first one above its bias. `None`: the list has no such file.
+    pub(super) fn places(&self, starts: &[u64]) -> Vec<Option<usize>> {
+        let below = |start: u64| {
+            let below = self.biases.iter().enumerate().filter(|(_, bias)| **bias <= start);
+            below.max_by_key(|(_, bias)| **bias).map(|(place, _)| place)
+        };
+        let mut taken = BTreeSet::new();
+        starts.iter().map(|&start| below(start).filter(|place| taken.insert(*place))).collect()
     }
 }
 
@@ -102,9 +109,10 @@ mod tests {
     fn the_list_is_followed_to_its_end() {
         let order = order(&memory()).unwrap();
         assert_eq!(order, LinkOrder { biases: vec![0x5000, 0x9000, 0x8000], is_complete: true });
+        // The list lacks the file at 0x4fff, and those at 0x7000 and 0xb000, which lie between and above its files.
         assert_eq!(
-            [0x4fff, 0x5800, 0x8000, 0xa000].map(|start| order.place(start)),
-            [None, Some(0), Some(2), Some(1)]
+            order.places(&[0x4fff, 0x5800, 0x7000, 0x8000, 0xa000, 0xb000]),
+            [None, Some(0), None, Some(2), Some(1), None]
         );
     }
 

@@ -1,4 +1,4 @@
-//! A process whose allocations are sampled, or the reason why they are not.
+//! A process whose allocations are sampled, or the reason why they are not, or not all of them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::choice::ChosenFunction;
 use crate::capture::AllocationLink;
 use crate::process::Unopened;
 
-/// Why the allocations of a process are not sampled.
+/// Why allocations of a process are not sampled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(super) enum NoAllocator {
     #[error(
@@ -41,12 +41,12 @@ impl NoAllocator {
 pub(super) struct ProbedProcess {
     /// The programs at its functions.
     pub(super) links: BTreeMap<ChosenFunction, AllocationLink>,
-    /// Why nothing is sampled, at the last look.
+    /// Why nothing is sampled. No function has a program then.
     pub(super) refused: Option<NoAllocator>,
-    /// Why the functions of another file may be in use instead of those that have programs.
+    /// Why functions may be in use that have no programs, beside those that have.
     pub(super) doubt: Option<NoAllocator>,
     /// The thread by which the programs are attached. The kernel runs them in all threads of the process, as long as this
-    /// one lives. `None`: it has ended.
+    /// one lives. `None`: nothing was attached yet, or the process has ended.
     pub(super) thread: Option<u32>,
     pub(super) has_ended: bool,
 }
@@ -55,5 +55,11 @@ impl ProbedProcess {
     /// Whether the functions of the process have programs.
     pub(super) fn is_sampled(&self) -> bool {
         !self.links.is_empty()
+    }
+
+    /// Notes why no more programs are attached. Those that are attached stay.
+    pub(super) fn refuse(&mut self, why: NoAllocator) {
+        let reason = if self.is_sampled() { &mut self.doubt } else { &mut self.refused };
+        *reason = Some(why);
     }
 }

@@ -267,8 +267,8 @@ impl NativeAllocations {
         let chosen = choice::choose(&of_files);
         let is_sampled = self.processes.get(&tgid).is_some_and(ProbedProcess::is_sampled);
         if !chosen.is_empty() {
-            self.replace(tgid, &chosen, &fds);
             self.processes.entry(tgid).or_default().doubt = unread_before;
+            self.replace(tgid, &chosen, &fds);
         } else if is_linked || candidates.len() == 1 || !is_sampled {
             // Else a program was just executed, and its libraries are not linked yet.
             self.refuse(tgid, unread.unwrap_or(NoAllocator::NoFunction));
@@ -279,7 +279,7 @@ impl NativeAllocations {
     /// The functions that have programs keep them: the process may execute another program that uses them.
     fn refuse(&mut self, tgid: u32, why: NoAllocator) {
         log::info!("native allocations: process {tgid}: {why}");
-        self.processes.entry(tgid).or_default().refused = Some(why);
+        self.processes.entry(tgid).or_default().refuse(why);
     }
 
     /// Attaches the programs to these functions of a process, and to no others.

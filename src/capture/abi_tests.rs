@@ -1,4 +1,5 @@
-//! The layout is that of `bpf/abi.h`.
+//! Names and numbers are those of `bpf/abi.h`, and records are read or refused. `abi.rs` compares layouts when it is
+//! compiled.
 
 use super::*;
 use crate::process::hierarchy::Controller;

@@ -1,4 +1,4 @@
-//! Which samples the BPF program takes.
+//! Which ticks and events become samples.
 
 use super::cgroups::Cgroups;
 use super::skeleton::types::jp_config;

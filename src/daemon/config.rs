@@ -26,7 +26,7 @@ pub struct DaemonConfig {
     pub wakers: bool,
     /// Samples have the trace and the span that their threads worked for.
     pub trace_context: bool,
-    /// Number of events that one sample stands for, for all events but `cpu`.
+    /// Number of events that one sample stands for, for events that are counted: not for times and bytes.
     pub one_in: u64,
     /// Length of a window in whole seconds.
     pub window_s: u32,

@@ -1,7 +1,7 @@
 //! The daemon: sessions one after another, whose windows are stored, served over HTTP and pushed to sinks.
 //!
-//! Three threads form a pipeline: sampling; storing (packing, disk); serving (HTTP, sinks, signals). Each hands over
-//! without blocking, so a slow stage never stalls the one before it.
+//! Four threads form a pipeline: sampling (`session/sampler.rs`); sessions (names); storing (packing, disk); serving
+//! (HTTP, sinks, signals). Each hands its windows over without blocking, so a slow stage never stalls the one before it.
 
 mod budget;
 pub mod client;
@@ -337,8 +337,8 @@ impl SessionRunner {
     }
 }
 
-/// An event with its period. Events of the processor, such as cycles, are frequent, so their usual period is larger than
-/// `one_in`.
+/// An event with its period. Events of the processor, such as cycles, are frequent: their usual period is larger than
+/// the default of `one_in`, and is the least that they get.
 fn event_period(event: Event, config: &DaemonConfig) -> EventPeriod {
     let period = match event.unit() {
         Unit::Nanoseconds => keeper::period_ns(config.hz),

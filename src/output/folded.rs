@@ -115,7 +115,7 @@ pub(super) fn reason(why: &str) -> String {
 }
 
 /// Reads folded stacks of any writer. A file does not contain its event: the samples become `cpu` samples, or those of
-/// `wait` or `alloc` if most of their stacks end in why a thread waited, or in what it allocated. Their period is
+/// `wait` or `alloc` if most of their stacks end in why a thread waited or who woke it, or in what it allocated. Their period is
 /// unknown, so weights in nanoseconds are 0.
 ///
 /// # Errors

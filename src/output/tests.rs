@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::process::Command;
 use std::sync::Arc;
 
 use super::arbitrary::{self, hostile_names};
@@ -272,7 +271,7 @@ fn garbage_is_refused_or_read_and_never_panics() {
 
 #[test]
 fn go_pprof_opens_it() {
-    if Command::new("go").arg("version").output().is_err() {
+    if testkit::go().arg("version").output().is_err() {
         eprintln!("SKIP: go_pprof_opens_it: there is no go here");
         return;
     }
@@ -282,11 +281,10 @@ fn go_pprof_opens_it() {
         let path = directory.path().join("profile.pb.gz");
         std::fs::write(&path, bytes(&profile, &pprof::FORMAT)).unwrap();
         let run = |how: &str| {
-            let out = Command::new("go")
+            let out = testkit::go()
                 .args(["tool", "pprof", how, "-sample_index=samples"])
                 .arg(&path)
                 .env("PPROF_TMPDIR", directory.path())
-                .env("GOCACHE", directory.path().join("go"))
                 .output()
                 .unwrap();
             let said = String::from_utf8_lossy(&out.stderr).into_owned();

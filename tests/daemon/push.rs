@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::Command;
 
 use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
@@ -178,8 +177,7 @@ fn a_sink_that_never_answers_delays_no_window() {
 
 /// Asserts that `go tool pprof` finds this many samples.
 fn assert_go_reads(file: &Path, samples: u64) {
-    let output =
-        Command::new("go").args(["tool", "pprof", "-sample_index=samples", "-raw"]).arg(file).output();
+    let output = testkit::go().args(["tool", "pprof", "-sample_index=samples", "-raw"]).arg(file).output();
     let Some(output) = output.ok().filter(|o| o.status.success()) else {
         return skip("there is no `go tool pprof` on this machine");
     };

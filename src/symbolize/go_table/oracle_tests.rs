@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::super::blaze::{ElfSymbol, SourceCode, SourceLocation};
 use super::super::elf::Elf;
@@ -43,10 +42,9 @@ impl Program {
 fn build(dir: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let path = dir.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
-    let mut go = Command::new("go");
+    let mut go = testkit::go();
     go.arg("build").args(flags).arg("-o").arg(&path).arg(source);
-    // The user of this test may have no home directory.
-    go.env("GOCACHE", dir.join("cache")).envs([("GO111MODULE", "off"), ("CGO_ENABLED", "1")]);
+    go.envs([("GO111MODULE", "off"), ("CGO_ENABLED", "1")]);
     let done = go.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     path
@@ -86,7 +84,7 @@ fn without_sections(path: &Path) -> Program {
 
 #[test]
 fn the_table_says_what_dwarf_says_in_stripped_programs_too() {
-    if Command::new("go").arg("version").output().is_err() {
+    if testkit::go().arg("version").output().is_err() {
         println!("SKIP: Go names against the symbol table: there is no Go");
         return;
     }

@@ -21,6 +21,7 @@ pub mod tmux;
 pub mod waits;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 /// The repository's root, as it was at build time.
 pub fn repository() -> PathBuf {
@@ -46,9 +47,19 @@ pub fn scratch(part: &str) -> PathBuf {
     dir
 }
 
+/// Go's tool. Its cache of builds is that of the user, or a common one if the user has no home directory.
+pub fn go() -> Command {
+    let mut go = Command::new("go");
+    let has_home = std::env::home_dir().is_some_and(|home| home.is_dir());
+    if !has_home && std::env::var_os("GOCACHE").is_none() {
+        go.env("GOCACHE", std::env::temp_dir().join(format!("go-{}", rustix::process::getuid().as_raw())));
+    }
+    go
+}
+
 /// Whether this machine lacks a program that a test needs; if so, prints that.
 pub fn lacks(program: &str) -> bool {
-    let lacks = std::process::Command::new(program).arg("--version").output().is_err();
+    let lacks = Command::new(program).arg("--version").output().is_err();
     if lacks {
         skip(&format!("there is no {program} on this machine"));
     }

@@ -139,6 +139,9 @@ impl Profile {
     }
 }
 
+/// All processes, for tests that run beside others: no agent is attached to the JVMs of these.
+pub const ALL: [&str; 3] = ["--all", "--java", "off"];
+
 /// The frequency of most tests, and of tests of shares, which take thousands of samples.
 const RATE_HZ: u32 = 999;
 const SHARES_RATE_HZ: u32 = 2999;
