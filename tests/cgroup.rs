@@ -102,12 +102,11 @@ fn it_is_what_a_profile_of_all_has_of_the_same_seconds() {
     });
     assert_only(&own.folded, &["native"]);
     own.assert_samples_of(&[target.pid()], own.folded.total());
-    let of_all = all.folded.count(|stack| stack[0] == "native");
-    all.assert_samples_of(&[target.pid()], of_all);
+    let of_all = all.folded.of_thread(target.pid());
+    all.assert_samples_of(&[target.pid()], of_all.total());
     for name in ["burn10", "burn20", "burn30", "burn40"] {
-        let (one, two) =
-            (own.folded.self_share(name), all.folded.keep(|s| s[0] == "native").self_share(name));
-        let n = own.folded.total().min(of_all) as f64;
+        let (one, two) = (own.folded.self_share(name), of_all.self_share(name));
+        let n = own.folded.total().min(of_all.total()) as f64;
         assert!((one - two).abs() < 0.01 + 6.0 * (0.25 / n).sqrt(), "{name}: {one} and {two} of {n}");
     }
 }

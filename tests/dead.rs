@@ -65,12 +65,11 @@ fn only_its_own_names_are_lost(way: &str) {
     let begun = Instant::now();
     let profile = record_watching(&[pid, victim.pid()], 3, &ALL.map(str::to_owned));
     assert!(begun.elapsed() < Duration::from_secs(3) + BESIDE, "{:?}", begun.elapsed());
-    // The process is named after its file there: `file`.
-    let of_dead = profile.folded.keep(|stack| stack[0] == "file");
+    let of_dead = profile.folded.of_thread(pid);
     profile.assert_samples_of(&[pid], of_dead.total());
     let nameless = of_dead.count(|stack| stack.iter().any(|f| f == "[unknown: file unavailable (file)]"));
     assert!(nameless * 10 > of_dead.total() * 9, "{}", of_dead.top(10));
-    let of_victim = profile.folded.keep(|stack| stack[0] == "kernel");
+    let of_victim = profile.folded.of_thread(victim.pid());
     profile.assert_samples_of(&[victim.pid()], of_victim.total());
     assert!(of_victim.within("main").total() * 10 > of_victim.total() * 9, "{}", of_victim.top(10));
 }

@@ -356,12 +356,11 @@ fn false_frame_descriptions_harm_their_owner_only() {
         let (one, other) = (Target::start(Command::new(&liar).arg("chain")), frames(&["chain"]));
         let all = record(3, &ALL.map(str::to_owned));
         assert!(all.report["accounts"]["kept"].as_u64().unwrap() > 1_000, "{}", all.report["accounts"]);
-        let of = |comm: &str| all.folded.keep(|stack| stack[0] == comm);
-        assert!(of("liar").total() > 200, "{kind}: {}", all.folded.top(10));
-        assert_whole(kind, &of("frames.c"));
-        let named = of("liar").share(|stack| stack.iter().any(|frame| is(frame, "work")));
+        let of_liar = all.folded.of_thread(one.pid());
+        assert!(of_liar.total() > 200, "{kind}: {}", all.folded.top(10));
+        assert_whole(kind, &all.folded.of_thread(other.pid()));
+        let named = of_liar.share(|stack| stack.iter().any(|frame| is(frame, "work")));
         assert!(named > 0.9, "{kind}: the leaf needs no table: {named}");
-        drop((one, other));
     }
 }
 

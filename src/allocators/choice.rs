@@ -26,7 +26,7 @@ pub(super) struct ChosenFunction {
 /// Without a list the program comes first, then libraries that replace the allocator, then the C library.
 pub(super) fn candidates(code: &ProcessCode, order: Option<&LinkOrder>) -> Vec<CandidateFile> {
     let mut known = BTreeSet::new();
-    let (mut files, mut starts) = (Vec::new(), Vec::new());
+    let (mut files, mut starts): (Vec<CandidateFile>, _) = (Vec::new(), Vec::new());
     for range in &code.ranges {
         let CodeSource::File(file) = &range.code else { continue };
         let is_program = (range.start..range.end).contains(&code.start_code);
@@ -34,9 +34,7 @@ pub(super) fn candidates(code: &ProcessCode, order: Option<&LinkOrder>) -> Vec<C
         if known.insert(file.id) {
             files.push(CandidateFile { file: Arc::clone(file), role });
             starts.push(range.start);
-        } else if is_program
-            && let Some(same) = files.iter_mut().find(|same: &&mut CandidateFile| same.file.id == file.id)
-        {
+        } else if is_program && let Some(same) = files.iter_mut().find(|same| same.file.id == file.id) {
             same.role = role;
         }
     }

@@ -115,8 +115,8 @@ pub(super) fn reason(why: &str) -> String {
 }
 
 /// Reads folded stacks of any writer. A file does not contain its event: the samples become `cpu` samples, or those of
-/// `wait` or `alloc` if most of their stacks end in why a thread waited or who woke it, or in what it allocated. Their period is
-/// unknown, so weights in nanoseconds are 0.
+/// `wait` or `alloc` if most of their stacks end in why a thread waited or who woke it, or in what it allocated. Their
+/// period is unknown, so weights in nanoseconds are 0.
 ///
 /// # Errors
 /// A line is not a stack with a count. The error has the line's number, but not its text.

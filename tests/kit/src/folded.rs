@@ -52,6 +52,12 @@ impl Folded {
         Folded { stacks: self.stacks.iter().filter(|(frames, _)| wanted(frames)).cloned().collect() }
     }
 
+    /// The stacks of one thread, of a profile with `--per-thread`.
+    pub fn of_thread(&self, tid: u32) -> Folded {
+        let end = format!(" tid={tid}]");
+        self.keep(|frames| frames.get(1).is_some_and(|thread| thread.ends_with(&end)))
+    }
+
     /// The stacks of waits without the stacks that ended them.
     pub fn without_wakers(&self) -> Folded {
         let alone = |frames: &[String]| frames.iter().take_while(|frame| *frame != "--").cloned().collect();

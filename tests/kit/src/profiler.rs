@@ -139,8 +139,9 @@ impl Profile {
     }
 }
 
-/// All processes, for tests that run beside others: no agent is attached to the JVMs of these.
-pub const ALL: [&str; 3] = ["--all", "--java", "off"];
+/// All processes, for tests that run beside others: no agent is attached to the JVMs of these, and threads tell programs of
+/// one name apart ([`Folded::of_thread`]).
+pub const ALL: [&str; 4] = ["--all", "--java", "off", "--per-thread"];
 
 /// The frequency of most tests, and of tests of shares, which take thousands of samples.
 const RATE_HZ: u32 = 999;
