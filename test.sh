@@ -126,7 +126,7 @@ step_fuzz() { fuzz/run.sh 3; }
 # Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
 # file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that
 # take longest come first, so that none is left to run alone at the end.
-BESIDE="daemon diff debug_files hotspot vm jdks cgroup dead truth attach locks waits interpreted replay unwind options uprobes perf_maps symbols agent moved page thread_names capabilities wait_reasons found pauses alloc trace_context top events pprof jfr go chosen compat odd_jvms native_alloc"
+BESIDE="daemon diff debug_files hotspot vm jdks dead truth attach locks waits interpreted replay unwind options uprobes perf_maps symbols agent moved page thread_names capabilities wait_reasons found pauses alloc trace_context top events pprof jfr go chosen compat odd_jvms native_alloc"
 
 # Everything else under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
 # at a time.
