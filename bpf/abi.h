@@ -188,52 +188,6 @@ struct jp_vm_locks {
 #define JP_VM_SHIFTED 16       /* generational ZGC: a pointer is an address, shifted, and a colour below */
 #define JP_VM_MONITOR_TABLE 32 /* the mark word does not have the monitor's address (-XX:+UseObjectMonitorTable) */
 
-#define JP_VM_STUBS 8
-#define JP_BLOB_BYTES 128 /* how much of a code heap's block the program reads; the fields' offsets are smaller */
-
-/*
- * A JVM, as its VMStructs (gHotSpotVMStructs) describe it: where a block of a code heap describes its code's frames.
- * Offsets are in bytes from the start of the block, which is a header and then the CodeBlob.
- */
-struct jp_vm {
-	__u64 code_start;              /* of all code heaps together */
-	__u64 code_end;
-	__u64 interpreter;             /* the interpreter's code */
-	__u64 interpreter_end;
-	__u64 continuation;            /* stubs: return addresses of virtual threads with outer frames in the heap */
-	__u64 continuation_end;
-	struct {
-		__u64 start, end;
-	} stubs[JP_VM_STUBS];          /* hand-written code (StubRoutines); each stub has its own frame layout */
-	__u32 segment_shift;           /* a segment of a heap has 1 << segment_shift bytes */
-	__u32 used;                    /* a byte: 1 if the block is in use */
-	__u32 blob;                    /* where the CodeBlob begins */
-	__u32 frame_size;              /* s32, words with the return address; 0 or less: frames differ in size */
-	__u32 frame_complete;          /* bytes of code after which the frame is complete; negative: not known */
-	__u32 frame_complete_is_short; /* 1: s16, 0: s32 */
-	__u32 begin;                   /* where the code begins */
-	__u32 begin_is_offset;          /* 1: s32 from the CodeBlob, 0: address */
-	__u32 bcp;                     /* where an interpreter frame has the bytecode pointer: words from fp - 64 */
-	__u32 frame_pointers;          /* 1: compiled code keeps frame pointers */
-	struct jp_vm_locks locks;
-};
-
-/*
- * The first 32 bytes of a table. 32-bit words follow: the index, with `steps` + 1 entries (the first row of each step
- * of code), then the rows, then at word `rules` the rules. A row holds an offset in its step, and above that the number
- * of the rule for all code up to the next row.
- */
-#define JP_STEP_SHIFT 10 /* a step is 1 KiB of the file */
-#define JP_STEP_MASK ((1 << JP_STEP_SHIFT) - 1)
-
-struct jp_table {
-	__u32 first;  /* the step of the file at which the index begins */
-	__u32 steps;
-	__u32 rules;  /* in words from the start of the table; even */
-	__u32 i386;   /* 1: table of 32-bit code */
-	__u32 pad[4];
-};
-
 /* How to compute the canonical frame address (CFA): the stack pointer after the return. */
 #define JP_CFAS(X) X(none) X(end) X(sp) X(fp) X(plt) X(at_sp) X(at_fp) X(signal) X(other) X(bare)
 /*
@@ -242,7 +196,7 @@ struct jp_table {
  *   sp      sp + cfa
  *   fp      fp + cfa
  *   plt     sp + cfa, and one word more from byte `fp_at` of a 16-byte slot on
- *   at_sp   *(sp + low half of cfa) + high half of cfa: where OpenSSL's assembler keeps the caller's sp
+ *   at_sp   *(sp + low half of cfa) + high half of cfa: where assembler of OpenSSL and HotSpot keeps an earlier sp
  *   at_fp   *(fp + low half of cfa) + high half of cfa: GCC, where it aligns the stack more than calls do
  *   signal  the kernel's saved registers: sp at sp + cfa, ip after it (i386: JP_I386_SAVED_IP), fp at sp + fp_at
  *   other   an unsupported rule
@@ -271,6 +225,66 @@ struct jp_rule {
 	__u8 fp_kind;  /* enum jp_fp */
 	__s16 fp_at;
 	__s32 cfa;
+};
+
+#define JP_VM_STUBS 8
+#define JP_BLOB_BYTES 128 /* how much of a code heap's block the program reads; the fields' offsets are smaller */
+#define JP_STUB_RULES 32  /* HotSpot of JDK 25 needs at most 20 */
+
+/*
+ * The rule for some instructions of a stub that neither keeps fp nor has frames of one size. src/jvm/vm/stub_frames.rs
+ * finds them.
+ */
+struct jp_stub_rule {
+	__u64 start;
+	__u64 end;
+	struct jp_rule rule;
+};
+
+/*
+ * A JVM, as its VMStructs (gHotSpotVMStructs) describe it: where a block of a code heap describes its code's frames.
+ * Offsets are in bytes from the start of the block, which is a header and then the CodeBlob.
+ */
+struct jp_vm {
+	__u64 code_start;              /* of all code heaps together */
+	__u64 code_end;
+	__u64 interpreter;             /* the interpreter's code */
+	__u64 interpreter_end;
+	__u64 continuation;            /* stubs: return addresses of virtual threads with outer frames in the heap */
+	__u64 continuation_end;
+	struct {
+		__u64 start, end;
+	} stubs[JP_VM_STUBS];          /* hand-written code (StubRoutines); each stub has its own frame layout */
+	__u64 stub_rules_start;        /* around all of the rules; 0: none */
+	__u64 stub_rules_end;
+	struct jp_stub_rule stub_rules[JP_STUB_RULES]; /* sorted by address, without overlap, zeros behind the last */
+	__u32 segment_shift;           /* a segment of a heap has 1 << segment_shift bytes */
+	__u32 used;                    /* a byte: 1 if the block is in use */
+	__u32 blob;                    /* where the CodeBlob begins */
+	__u32 frame_size;              /* s32, words with the return address; 0 or less: frames differ in size */
+	__u32 frame_complete;          /* bytes of code after which the frame is complete; negative: not known */
+	__u32 frame_complete_is_short; /* 1: s16, 0: s32 */
+	__u32 begin;                   /* where the code begins */
+	__u32 begin_is_offset;          /* 1: s32 from the CodeBlob, 0: address */
+	__u32 bcp;                     /* where an interpreter frame has the bytecode pointer: words from fp - 64 */
+	__u32 frame_pointers;          /* 1: compiled code keeps frame pointers */
+	struct jp_vm_locks locks;
+};
+
+/*
+ * The first 32 bytes of a table. 32-bit words follow: the index, with `steps` + 1 entries (the first row of each step
+ * of code), then the rows, then at word `rules` the rules. A row holds an offset in its step, and above that the number
+ * of the rule for all code up to the next row.
+ */
+#define JP_STEP_SHIFT 10 /* a step is 1 KiB of the file */
+#define JP_STEP_MASK ((1 << JP_STEP_SHIFT) - 1)
+
+struct jp_table {
+	__u32 first;  /* the step of the file at which the index begins */
+	__u32 steps;
+	__u32 rules;  /* in words from the start of the table; even */
+	__u32 i386;   /* 1: table of 32-bit code */
+	__u32 pad[4];
 };
 
 /* Events with a number of their own. src/sample/event.rs has the same list; a test compares. */
@@ -510,7 +524,9 @@ _Static_assert(sizeof(struct jp_space) == 32, "jp_space");
 _Static_assert(sizeof(struct jp_range) == 32, "jp_range");
 _Static_assert(sizeof(struct jp_lock) == 16, "jp_lock");
 _Static_assert(sizeof(struct jp_vm_locks) == 96, "jp_vm_locks");
-_Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 40 + 96, "jp_vm");
+_Static_assert(sizeof(struct jp_stub_rule) == 24, "jp_stub_rule");
+_Static_assert(sizeof(struct jp_vm) == 48 + 16 * JP_VM_STUBS + 16 + 24 * JP_STUB_RULES + 40 + 96, "jp_vm");
+_Static_assert(sizeof(struct jp_vm) <= JP_PAGE_SIZE, "jp_vm");
 _Static_assert(sizeof(struct jp_table) == 32, "jp_table");
 _Static_assert(sizeof(struct jp_rule) == 8, "jp_rule");
 _Static_assert(sizeof(struct jp_config) == 48, "jp_config");

@@ -341,6 +341,49 @@ static __always_inline __u32 step_unsized(struct scratch *s, struct jp_vm *vm, _
 }
 
 /*
+ * Goes to the caller of a leaf in a stub, by the rule for its instruction in vm->stub_rules: HotSpot's SHA-2 for AVX2 has
+ * data in fp, and the caller's sp in a slot above an aligned sp. False, without a step, if there is no rule, or if it does
+ * not lead to a return address in generated code. A global function, see find_range.
+ */
+__attribute__((noinline)) int step_stub(__u32 slot)
+{
+	struct scratch *s = scratch_at(slot);
+	struct walk *w;
+	struct jp_vm *vm;
+	__u64 ip, sp, fp;
+
+	if (!s)
+		return false;
+	w = &s->walk;
+	vm = (struct jp_vm *)page_of(w->table);
+	if (!vm)
+		return false;
+	ip = w->ip;
+	sp = w->sp;
+	fp = w->fp;
+	w->rule.cfa_kind = JP_CFA_none;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_STUB_RULES; i++) {
+		const struct jp_stub_rule *stub = &vm->stub_rules[i];
+
+		if (ip < stub->start)
+			break;
+		if (ip < stub->end) {
+			w->rule = stub->rule;
+			break;
+		}
+	}
+	if (w->rule.cfa_kind == JP_CFA_none)
+		return false;
+	if (step_table(w, &s->part) == JP_WALKING && is_return(w, vm, w->ip))
+		return true;
+	w->ip = ip;
+	w->sp = sp;
+	w->fp = fp;
+	return false;
+}
+
+/*
  * A step by frame pointer from compiled code that has called generated code, in a JVM with -XX:+PreserveFramePointer.
  * This is cheaper than the code blob's description, which is not in the CPU's caches at 99 Hz. All other code with
  * frames keeps fp too, and fp of a resumed virtual thread leads up its stack (with the flag the JVM does not use
@@ -390,6 +433,8 @@ __attribute__((noinline)) int step_hotspot(__u32 slot)
 	}
 	if (is_call && !called &&
 	    ((vm->frame_pointers && step_kept_fp(w, &s->part, vm)) || step_again(w, &s->part)))
+		return JP_WALKING;
+	if (w->at_leaf && w->ip >= vm->stub_rules_start && w->ip < vm->stub_rules_end && step_stub(slot))
 		return JP_WALKING;
 	if (!find_blob(slot))
 		return JP_END_no_blob;

@@ -65,6 +65,7 @@ fn numbers_are_those_of_the_header() {
         ("JP_STEP_SHIFT", unwind::table::STEP_SHIFT.into()),
         ("JP_VM_STUBS", unwind::hotspot::MAX_STUBS as u64),
         ("JP_BLOB_BYTES", unwind::hotspot::BLOB_BYTES.into()),
+        ("JP_STUB_RULES", unwind::hotspot::MAX_STUB_RULES as u64),
         ("JP_MAX_LEVEL", crate::process::group::MAX_LEVEL.into()),
     ] {
         assert_eq!(number(name), here, "{name}");

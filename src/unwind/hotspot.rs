@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::rule::Rule;
+
 /// A range of addresses of generated code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeSpan {
@@ -13,6 +15,8 @@ pub struct CodeSpan {
 
 /// Maximum number of spans of `StubRoutines`: `JP_VM_STUBS`.
 pub const MAX_STUBS: usize = 8;
+/// Maximum number of rules of stubs: `JP_STUB_RULES`.
+pub const MAX_STUB_RULES: usize = 32;
 /// Maximum number of code heaps; HotSpot has three.
 pub const MAX_HEAPS: usize = 16;
 /// How many bytes of a block the BPF program reads, including the header: `JP_BLOB_BYTES`.
@@ -25,6 +29,28 @@ pub struct CodeHeap {
     pub span: CodeSpan,
     /// Address of the heap's segment map.
     pub segment_map: u64,
+}
+
+/// The rule for some instructions of a stub that neither keeps rbp nor has frames of one size: `struct jp_stub_rule`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StubRule {
+    /// The addresses of the instructions.
+    pub code: CodeSpan,
+    /// How to go from such an instruction to the stub's caller.
+    pub rule: Rule,
+}
+
+/// Bytes of `struct jp_stub_rule`.
+const STUB_RULE_BYTES: usize = 24;
+
+impl StubRule {
+    fn to_bytes(self) -> [u8; STUB_RULE_BYTES] {
+        let mut bytes = [0; STUB_RULE_BYTES];
+        bytes[..8].copy_from_slice(&self.code.start.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.code.end.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.rule.encode());
+        bytes
+    }
 }
 
 /// Where a block of a code heap describes the frames of its code: offsets in bytes from the start of the block.
@@ -148,6 +174,8 @@ pub struct HotSpotUnwindInfo {
     pub continuation: CodeSpan,
     /// `StubRoutines`: code generated from hand-written assembler; each has its own frame layout.
     pub stubs: Vec<CodeSpan>,
+    /// Rules for instructions of stubs, at most [`MAX_STUB_RULES`] of them, without overlap.
+    pub stub_rules: Vec<StubRule>,
     /// The code heaps, at most [`MAX_HEAPS`] of them.
     pub heaps: Vec<CodeHeap>,
     /// Binary logarithm of a segment's size in bytes.
@@ -163,7 +191,7 @@ pub struct HotSpotUnwindInfo {
 }
 
 impl HotSpotUnwindInfo {
-    /// The bytes of `struct jp_vm`, without spans of stubs beyond [`MAX_STUBS`].
+    /// The bytes of `struct jp_vm`, without spans of stubs beyond [`MAX_STUBS`] and rules beyond [`MAX_STUB_RULES`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut stubs = self.stubs.clone();
@@ -171,7 +199,13 @@ impl HotSpotUnwindInfo {
         let around =
             |a: CodeSpan, b: CodeSpan| CodeSpan { start: a.start.min(b.start), end: a.end.max(b.end) };
         let all = self.heaps.iter().map(|heap| heap.span).reduce(around);
+        let mut rules: Vec<StubRule> = self.stub_rules.iter().copied().take(MAX_STUB_RULES).collect();
+        rules.sort_by_key(|rule| rule.code.start);
+        let ruled = rules.iter().map(|rule| rule.code).reduce(around);
+        let mut rules: Vec<[u8; STUB_RULE_BYTES]> = rules.into_iter().map(StubRule::to_bytes).collect();
+        rules.resize(MAX_STUB_RULES, [0; STUB_RULE_BYTES]);
         let spans = [all.unwrap_or_default(), self.interpreter, self.continuation].into_iter().chain(stubs);
+        let spans = spans.chain([ruled.unwrap_or_default()]);
         let BlockFields {
             used,
             blob,
@@ -195,6 +229,7 @@ impl HotSpotUnwindInfo {
         ];
         let words = spans.flat_map(|CodeSpan { start, end }| [start, end]).flat_map(u64::to_le_bytes);
         let locks = self.locks.as_ref().map_or_else(|| vec![0; LOCK_BYTES], LockFields::to_bytes);
+        let words = words.chain(rules.into_iter().flatten());
         words.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).chain(locks).collect()
     }
 }
@@ -202,14 +237,20 @@ impl HotSpotUnwindInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unwind::{Cfa, Fp};
 
     #[test]
     fn the_bytes_are_those_of_the_struct() {
         let span = |start, end| CodeSpan { start, end };
+        let rule = |start, end, cfa| StubRule {
+            code: span(start, end),
+            rule: Rule::Frame { cfa, fp: Fp::AtCfa(-16) },
+        };
         let hotspot = HotSpotUnwindInfo {
             interpreter: span(1, 2),
             continuation: span(11, 12),
             stubs: vec![span(3, 4); 9],
+            stub_rules: vec![rule(17, 18, Cfa::Sp(80)), rule(13, 16, Cfa::AtSp(0x38, 32))],
             heaps: [span(5, 6), span(7, 9)].map(|span| CodeHeap { span, segment_map: 0 }).to_vec(),
             segment_log2: 7,
             block: BlockFields { used: 8, blob: 16, code_is_offset: true, ..BlockFields::default() },
@@ -218,12 +259,24 @@ mod tests {
             locks: None,
         };
         let bytes = hotspot.to_bytes();
-        assert_eq!(bytes.len(), 48 + 16 * MAX_STUBS + 40 + LOCK_BYTES);
+        let after_stubs = 48 + 16 * MAX_STUBS;
+        let after_rules = after_stubs + 16 + MAX_STUB_RULES * STUB_RULE_BYTES;
+        assert_eq!(bytes.len(), after_rules + 40 + LOCK_BYTES);
         assert_eq!([0, 8, 16, 24, 32, 40, 48, 48 + 15 * 8].map(|at| bytes[at]), [5, 9, 1, 2, 11, 12, 3, 4]);
         let numbers = |bytes: &[u8]| -> Vec<u32> {
             bytes.as_chunks::<4>().0.iter().map(|n| u32::from_le_bytes(*n)).collect()
         };
-        let (own, locks) = bytes[48 + 16 * MAX_STUBS..].split_at(40);
+        let words: Vec<u64> = bytes[after_stubs..after_rules]
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .collect();
+        // At the end the CFA, the distance of fp from it, and the kinds.
+        let rules: [u64; 6] = [13, 16, 0x20_0038_fff0_0105, 17, 18, 0x50_fff0_0102];
+        assert_eq!(words[..8], [&[13, 18][..], &rules].concat(), "sorted, and the span around them");
+        assert!(words[8..].iter().all(|word| *word == 0));
+        let (own, locks) = bytes[after_rules..].split_at(40);
         assert_eq!(numbers(own), [7, 8, 16, 0, 0, 0, 0, 1, 1, 1]);
         assert!(locks.iter().all(|byte| *byte == 0));
         let locks = LockFields {

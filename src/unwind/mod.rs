@@ -12,7 +12,7 @@ pub mod store;
 pub mod table;
 
 pub use hotspot::{
-    BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo, LockFields, LockTraits, PointerCompression,
+    BlockFields, CodeHeap, CodeSpan, HotSpotUnwindInfo, LockFields, LockTraits, PointerCompression, StubRule,
 };
 pub use rule::{Cfa, Fp, Rule};
 pub use space::{ProgramLayout, RangeCode, Space, UnwindRange};

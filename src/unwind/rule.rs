@@ -1,7 +1,9 @@
 //! Unwind rules: how to go from a frame to its caller, on x86.
 
+use serde::{Deserialize, Serialize};
+
 /// The rule at an instruction: `struct jp_rule`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Rule {
     /// No frame description covers this code.
     None,
@@ -36,7 +38,7 @@ pub enum Rule {
 }
 
 /// How to compute the canonical frame address (CFA): the stack pointer after the return.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cfa {
     /// The stack pointer plus this many bytes.
     Sp(i32),
@@ -49,7 +51,7 @@ pub enum Cfa {
 }
 
 /// Where the caller's frame pointer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Fp {
     /// In fp itself, which the function has not changed.
     Same,

@@ -2,6 +2,7 @@
 
 use super::heaps::{Heap, read_heaps};
 use super::layout::{BlobPlace, VmLayout};
+use super::stub_frames::stub_rules;
 use super::stubs::stubs_of;
 use crate::jvm::memory::{InvalidMemory, Memory, half_in, word_in};
 use crate::unwind::hotspot::{BLOB_BYTES, MAX_HEAPS, MAX_STUBS};
@@ -31,6 +32,8 @@ pub(in crate::jvm) fn read_unwind_info<M: Memory>(
     let mut stubs = stubs_of(memory, layout, of_stubs);
     stubs.retain(|stub| stub.name.starts_with(STUBS));
     let continuation = stubs.iter().find(|stub| stub.name.contains(CONTINUATION)).map(|stub| stub.code);
+    stubs.truncate(MAX_STUBS);
+    let stub_rules = stub_rules(memory, &stubs);
     let segment_log2 = of_stubs.segment_log2;
     let known = heaps.iter().filter(|heap| heap.segment_log2 == segment_log2).map(|heap| CodeHeap {
         span: CodeSpan { start: heap.memory.start, end: heap.limit },
@@ -40,7 +43,8 @@ pub(in crate::jvm) fn read_unwind_info<M: Memory>(
     Ok(HotSpotUnwindInfo {
         interpreter: interpreter(memory, layout)?,
         continuation: continuation.unwrap_or_default(),
-        stubs: stubs.into_iter().map(|stub| stub.code).take(MAX_STUBS).collect(),
+        stubs: stubs.into_iter().map(|stub| stub.code).collect(),
+        stub_rules,
         heaps: known.take(MAX_HEAPS).collect(),
         segment_log2,
         block: block(layout)?,

@@ -16,11 +16,15 @@ use super::layout::{
     BlobOffsets, BlobPlace, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapOffsets, MethodOffsets,
     NmethodOffsets, SpaceOffsets,
 };
+use super::stub_frames::stub_rules;
+use super::stubs::NamedStub;
 use super::{
     AddressQuery, ClassQuery, Memory, MethodQuery, VmCode, VmLayout, blobs, lock_fields, read_unwind_info,
 };
 use crate::jvm::inspection::inspect;
 use crate::sample::MonoNs;
+use crate::unwind::CodeSpan;
+use crate::unwind::hotspot::MAX_STUB_RULES;
 
 /// The address of the first byte.
 pub const BASE: u64 = 0x7f00_0000_0000;
@@ -39,6 +43,8 @@ pub const MAP: u64 = 0x1_0000;
 pub const CODE: u64 = 0x2_0000;
 const CODE_END: u64 = 0x4_0000;
 const CODE_LIMIT: u64 = 0x6_0000;
+/// A stub, of 4 KiB with the zeros behind it: [`SHA_256`].
+pub const STUB: u64 = 0x4_0000;
 /// Names of blobs, at 16 bytes a segment of the heap.
 pub const NAMES: u64 = 0x5_0000;
 /// Methods, a page each.
@@ -47,6 +53,27 @@ pub const METHOD: u64 = 0x6_0000;
 pub const LIBRARY: u64 = 0x8_0000;
 const SEGMENT: u64 = 7;
 const CALL_STUB_RETURN: u64 = BASE + CODE + 0x1000 + 16 + 0x110;
+
+/// The instructions of HotSpot's `sha256_implCompressMB` for AVX2 that concern the frame, in the order of
+/// `StubGenerator::generate_sha256_implCompress` and `MacroAssembler::sha256_AVX2`.
+pub const SHA_256: &[u8] = &[
+    0x55, 0x48, 0x8b, 0xec, // push rbp; mov rbp, rsp
+    0x48, 0x83, 0xec, 0x20, // sub rsp, 32
+    0x51, 0x52, 0x53, 0x55, // push rcx; push rdx; push rbx; push rbp
+    0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, // push r12; push r13; push r14; push r15
+    0x48, 0x8b, 0xc4, // mov rax, rsp
+    0x48, 0x81, 0xec, 0x20, 0x02, 0x00, 0x00, // sub rsp, 544
+    0x48, 0x83, 0xe4, 0xe0, // and rsp, -32
+    0x48, 0x89, 0x84, 0x24, 0x18, 0x02, 0x00, 0x00, // mov [rsp + 536], rax
+    0x4c, 0x8b, 0xc9, 0x4c, 0x8b, 0xc2, 0x48, 0x8b, 0xd6, 0x48, 0x8b, 0xcf, // arguments
+    0x48, 0xbd, 1, 2, 3, 4, 5, 6, 7, 8, // mov rbp, the table of constants
+    0x48, 0x8b, 0xa4, 0x24, 0x18, 0x02, 0x00, 0x00, // mov rsp, [rsp + 536]
+    0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, // pop r15; pop r14; pop r13; pop r12
+    0x5d, 0x5b, 0x5a, 0x59, // pop rbp; pop rbx; pop rdx; pop rcx
+    0x48, 0x8b, 0xc2, // mov rax, rdx
+    0x48, 0x83, 0xc4, 0x20, // add rsp, 32
+    0xc5, 0xf8, 0x77, 0xc9, 0xc3, // vzeroupper; leave; ret
+];
 
 /// Memory that can be written.
 #[derive(Clone, Debug)]
@@ -251,6 +278,7 @@ pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
     let (outer, inner) = (bytes.java(0, "outer"), bytes.java(1, "inner"));
     bytes.method(0, 7, outer, inner);
     bytes.interpreter();
+    bytes.put(STUB, SHA_256);
     let end = bytes.library("17.0.1+1", true);
     bytes.classes();
     bytes.threads(true);
@@ -267,12 +295,13 @@ pub fn jvm() -> (FakeMemory, Vec<Range<u64>>) {
         THREADS..THREADS_END,
         LOADERS..PERF_DATA + 64,
         LIBRARY..end,
+        STUB..STUB + SHA_256.len() as u64,
     ];
     (bytes, used.to_vec())
 }
 
 /// Reads everything that the profiler reads of JVMs, before and after `change`: version and flags, layout, unwind
-/// description, stubs, frames of addresses and of the interpreter, a thread's name, and
+/// description, stubs and their rules, frames of addresses and of the interpreter, a thread's name, and
 /// the classes of locks. Returns how many have names.
 pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     let library = BASE + LIBRARY;
@@ -280,6 +309,8 @@ pub fn read(bytes: &FakeMemory, change: impl FnOnce(&FakeMemory)) -> usize {
     let flags = inspect(&bytes, library).map(|inspection| inspection.flags).unwrap_or_default();
     let layout = VmLayout::read(&bytes, library).unwrap_or_else(|_| layout());
     let _ = (read_unwind_info(&bytes, &layout), blobs(&bytes, library), lock_fields(&bytes, &layout, &flags));
+    let code = CodeSpan { start: BASE + STUB, end: BASE + STUB + 0x1000 };
+    assert!(stub_rules(&bytes, &[NamedStub { name: String::new(), code }]).len() <= MAX_STUB_RULES);
     let mut code = VmCode::new(bytes, layout, false);
     code.check(MonoNs::now());
     let mut named = ask(&mut code);

@@ -29,6 +29,7 @@ mod method_looks;
 mod methods;
 mod miss;
 mod permanent;
+mod stub_frames;
 mod stubs;
 mod tables;
 #[cfg(test)]
