@@ -1,15 +1,31 @@
 #!/bin/sh
 # Runs every fuzz target for SECONDS each (default 10), on stable Rust and without cargo-fuzz: libFuzzer comes with
-# the crate libfuzzer-sys (a C++ compiler is needed), coverage from LLVM's own pass. Seeds are real inputs; what is
-# found stays in fuzz/artifacts, what is learnt in fuzz/target/corpus.
+# the crate libfuzzer-sys (a C++ compiler is needed), coverage from LLVM's own pass. All targets are in one binary.
+# Seeds are real inputs. Inputs that fail stay in fuzz/artifacts, and inputs with new coverage in fuzz/target/corpus.
 #   fuzz/run.sh [SECONDS [TARGET...]]
+# To run one input again: FUZZ_TARGET=TARGET fuzz/target/HOST/release/fuzz FILE
 set -eu
 cd "$(dirname "$0")"
 seconds=${1:-10}
 [ $# -eq 0 ] || shift
-if [ $# -eq 0 ]; then
-	set -- $(sed -n 's/^name = "\(.*\)"$/\1/p' Cargo.toml | grep -v '^jbpf-prof-fuzz$')
-fi
+# A unit test compares these files with the table of targets (src/fuzz_seeds.rs).
+names=
+for file in targets/*.rs; do
+	name=$(basename "$file" .rs)
+	[ "$name" = mod ] || names="$names $name"
+done
+# shellcheck disable=SC2086 # a list
+[ $# -gt 0 ] || set -- $names
+# A build takes minutes: a wrong name is refused before.
+for target in "$@"; do
+	case "$names " in
+	*" $target "*) ;;
+	*)
+		echo "fuzz: there is no target $target; the targets are:$names" >&2
+		exit 2
+		;;
+	esac
+done
 host=$(rustc -vV | sed -n 's/^host: //p')
 # A run of seconds is over before an optimized build is.
 level=1
@@ -26,11 +42,13 @@ mkdir -p artifacts
 fuzz_one() {
 	target=$1
 	corpus=target/corpus/$target
-	mkdir -p "$corpus" "seeds/$target"
+	mkdir -p "$corpus"
+	seeds=
+	[ ! -d "seeds/$target" ] || seeds=seeds/$target
 	# No input may need more than 512 MiB, or seconds, of which a machine that stands still takes one.
-	if ! "target/$host/release/$target" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=512 -max_len=65536 \
-		-print_final_stats=1 -verbosity=0 -artifact_prefix="artifacts/$target-" "$corpus" "seeds/$target" \
-		>"target/$target.log" 2>&1; then
+	if ! FUZZ_TARGET=$target "target/$host/release/fuzz" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=512 \
+		-max_len=65536 -print_final_stats=1 -verbosity=0 -artifact_prefix="artifacts/$target-" "$corpus" \
+		${seeds:+"$seeds"} >"target/$target.log" 2>&1; then
 		cat "target/$target.log" >&2
 		echo "fuzz $target: FAILED, input in fuzz/artifacts" >&2
 		return 1

@@ -1,7 +1,11 @@
 //! jbpf-prof, an eBPF whole-system profiler with first-class Java.
 //!
-//! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/layers` checks the imports.
+//! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/unprivileged/layers` checks the imports.
 //! The product is the binary. The library lets tests and fuzz targets reach the parsers.
+
+// Fuzz targets name the library by its name, in unit tests too.
+#[cfg(test)]
+extern crate self as jbpf_prof;
 
 mod allocators;
 pub mod backoff;
@@ -10,6 +14,11 @@ pub mod cli;
 pub mod compare;
 pub mod daemon;
 pub mod failure;
+#[cfg(test)]
+mod fuzz_seeds;
+#[cfg(test)]
+#[path = "../fuzz/targets/mod.rs"]
+mod fuzz_targets;
 pub mod host;
 pub mod jvm;
 pub mod limits;

@@ -1,12 +1,10 @@
 //! `/proc/PID/cgroup`.
-#![no_main]
 
 use jbpf_prof::process::cgroup::CgroupMembership;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let found = CgroupMembership::parse(data);
     assert!(found.path().is_none_or(|path| path.is_absolute()));
     assert!(found.container().is_none_or(|id| id.len() == 64));
     assert!(found.pod().is_none_or(|uid| matches!(uid.len(), 32 | 36)));
-});
+}

@@ -1,13 +1,12 @@
-//! ELF files: headers, symbol tables, linkage tables, call frame information, static markers, thread-local variables. blazesym reads DWARF, in the worker.
-#![no_main]
+//! ELF files: headers, symbol tables, linkage tables, call frame information, static markers, thread-local variables.
+//! blazesym reads DWARF, in the worker.
 
 use jbpf_prof::process::segments;
 use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::native::Native;
 use jbpf_prof::symbolize::{ProbedFile, ThreadLocal};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     if let Some(table) = data.first_chunk().and_then(segments::table) {
         assert!(table.len < 4096);
         for segment in segments::segments(data) {
@@ -29,4 +28,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(!name.chars().any(char::is_control));
         }
     }
-});
+}

@@ -1,10 +1,8 @@
 //! Call frame information of a file, converted to an unwind table. The first half of the input is the section
 //! `.eh_frame`, the second half is `.debug_frame`; all else in the ELF file is valid.
-#![no_main]
 
 use jbpf_prof::symbolize::frame_rules::table_of_bytes;
 use jbpf_prof::unwind::{Rule, Table};
-use libfuzzer_sys::fuzz_target;
 
 /// ELF-64 for x86-64: header, one executable segment, four sections, their names, the input.
 fn file(frames: &[u8]) -> Vec<u8> {
@@ -38,7 +36,7 @@ fn file(frames: &[u8]) -> Vec<u8> {
     file
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let Ok(table) = table_of_bytes(file(data)) else { return };
     let read = Table::from_bytes(table.bytes().to_vec());
     assert_eq!(read.as_ref(), Some(&table));
@@ -46,4 +44,4 @@ fuzz_target!(|data: &[u8]| {
         let rule = table.rule(offset);
         assert_eq!(Rule::decode(rule.encode()), rule);
     }
-});
+}

@@ -1,15 +1,13 @@
 //! Programs with Go's line table, in which some bytes are wrong.
-#![no_main]
 
 use jbpf_prof::symbolize::function::FunctionName;
 use jbpf_prof::symbolize::go_fixture::{LENGTH, MAIN, VERSIONS, program};
 use jbpf_prof::symbolize::native::Native;
-use libfuzzer_sys::fuzz_target;
 
 /// A wrong value: the index of its first byte, its size, its bytes.
 type Lie = [u8; 11];
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let Some((&version, lies)) = data.split_first() else { return };
     let mut file = program(VERSIONS[usize::from(version) % VERSIONS.len()]);
     for [low, high, form, value @ ..] in lies.as_chunks().0 as &[Lie] {
@@ -27,4 +25,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(!name.chars().any(char::is_control));
         }
     }
-});
+}

@@ -1,12 +1,10 @@
 //! A JVM's memory, in which some words are wrong: tables of its library, its code heap, compiled methods, classes. Half
 //! of the words change while the memory is read. The bytes are counters of a JVM's pauses, too.
-#![no_main]
 
 use std::ops::Range;
 
 use jbpf_prof::jvm::pauses::PauseCounters;
 use jbpf_prof::jvm::vm::made::{BASE, FakeMemory, jvm, read};
-use libfuzzer_sys::fuzz_target;
 
 /// A wrong value: the index of a byte that is read, size and kind of the value, its bytes.
 type Lie = [u8; 11];
@@ -30,10 +28,10 @@ fn plant(bytes: &FakeMemory, used: &[Range<u64>], lies: &[Lie]) {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let (bytes, used) = jvm();
     let (before, after) = data.as_chunks().0.split_at(data.len() / 11 / 2);
     plant(&bytes, &used, before);
     read(&bytes, |bytes| plant(bytes, &used, after));
     let _ = PauseCounters::parse(data);
-});
+}

@@ -1,11 +1,9 @@
 //! The document of a page from an untrusted file: its accounts add up, and a page that is written of it has the same
 //! samples.
-#![no_main]
 
 use jbpf_prof::output::{PictureOptions, page};
 use jbpf_prof::profile::Profile;
 use jbpf_prof::sample::Event;
-use libfuzzer_sys::fuzz_target;
 
 fn totals(profile: &Profile) -> Vec<(Event, u64, u64)> {
     let views = profile.views();
@@ -15,7 +13,7 @@ fn totals(profile: &Profile) -> Vec<(Event, u64, u64)> {
     all
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let Ok(first) = page::read::document(data) else { return };
     assert!(first.check().is_ok());
     let Ok(packed) = page::packed(&first.views(), &PictureOptions::default()) else {
@@ -23,4 +21,4 @@ fuzz_target!(|data: &[u8]| {
     };
     let Ok(second) = page::read::read(&mut &*packed) else { panic!("the own page is not read") };
     assert!(totals(&first) == totals(&second));
-});
+}

@@ -1,13 +1,11 @@
 //! Perf maps of other runtimes, read in two steps while they grow.
-#![no_main]
 
 use std::fs::File;
 use std::io::Write as _;
 
 use jbpf_prof::symbolize::perfmap::PerfMap;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let Ok(memory) = rustix::fs::memfd_create("perf-map", rustix::fs::MemfdFlags::CLOEXEC) else { return };
     let (mut file, mut map) = (File::from(memory), PerfMap::default());
     for part in data.chunks(data.len().div_ceil(2).max(1)) {
@@ -22,4 +20,4 @@ fuzz_target!(|data: &[u8]| {
             assert!(name.is_err() || name.is_ok_and(|name| !name.chars().any(char::is_control)));
         }
     }
-});
+}

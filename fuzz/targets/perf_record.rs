@@ -1,11 +1,9 @@
 //! Side-band records: no input panics, and all data that is read lies within the record.
-#![no_main]
 
 use jbpf_prof::process::event::{self, RecordHeader};
 use jbpf_prof::process::{EventKind, ProcessOptions, Processes};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     // With these options the table never waits and opens no file.
     let mut processes = Processes::new(ProcessOptions::default());
     let mut rest = data;
@@ -19,4 +17,4 @@ fuzz_target!(|data: &[u8]| {
         }
         rest = after;
     }
-});
+}

@@ -1,10 +1,8 @@
 //! `/proc/PID/{maps,stat,status}`.
-#![no_main]
 
 use jbpf_prof::process::{maps, procfs};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let maps::ParsedMaps { entries, rejected } = maps::parse_maps(data);
     let lines = data.split(|&b| b == b'\n').count();
     assert!(entries.len() + rejected <= lines);
@@ -13,4 +11,4 @@ fuzz_target!(|data: &[u8]| {
         assert!(stat.comm.len() < data.len());
     }
     let _ = procfs::parse_status(data);
-});
+}

@@ -1,10 +1,8 @@
 //! The log of an agent in a JVM that may be hostile: first the header, then all records with their contents.
-#![no_main]
 
 use jvm_symbols_log::{
     Header, Load, Method, PcDecoder, Quotas, Reader, RecordVisitor, Stub, Unload, header::HEADER_LEN,
 };
-use libfuzzer_sys::fuzz_target;
 
 /// Decodes all contents of a record.
 #[derive(Default)]
@@ -33,7 +31,7 @@ impl RecordVisitor for DecodedRecords {
     }
 }
 
-fuzz_target!(|data: &[u8]| {
+pub(crate) fn run(data: &[u8]) {
     let _ = Header::read(&data);
     // The input has only records: with a header of a page, most mutations would change the header.
     let mut log = vec![0; HEADER_LEN as usize];
@@ -45,4 +43,4 @@ fuzz_target!(|data: &[u8]| {
         assert!(reader.read(&log, &mut decoded).is_ok());
         assert!(reader.offset() >= before);
     }
-});
+}
