@@ -18,13 +18,14 @@ fn main() {
 }
 
 /// Gives the crate its target, and the commit of the source: from `JBPF_PROF_COMMIT`, which `scripts/release.sh` sets, or
-/// from git. A debug build has no commit, because each new commit would compile the crate again.
+/// from git. Builds for developers and tests have no commit, because each new commit would compile the crate again.
 fn identity() {
     println!("cargo::rerun-if-env-changed=JBPF_PROF_COMMIT");
     println!("cargo::rustc-env=JBPF_PROF_TARGET={}", env::var("TARGET").expect("cargo sets TARGET"));
     let commit = match env::var("JBPF_PROF_COMMIT") {
         Ok(given) if !given.is_empty() => Some(given),
-        _ if env::var("PROFILE").as_deref() == Ok("release") => commit_of_clone(),
+        // The profile `quick` calls itself `release`, too, but optimizes less.
+        _ if env::var("OPT_LEVEL").as_deref() == Ok("3") => commit_of_clone(),
         _ => None,
     };
     println!("cargo::rustc-env=JBPF_PROF_COMMIT={}", commit.as_deref().unwrap_or("unknown"));

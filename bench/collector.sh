@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds an OpenTelemetry Collector with its own builder, from Go modules, and has the daemon push to it: see
-# tests/daemon/collector.rs. Needs root, Go, and the network the first time; the Collector stays in
+# tests/end_to_end/daemon/collector.rs. Needs root, Go, and the network the first time; the Collector stays in
 # $JBPF_PROF_CACHE/collector (default: ~/.cache/jbpf-prof).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,4 +23,5 @@ MANIFEST
     mkdir -p "$CACHE/collector"
     mv "$work/out/otelcol" "$collector"
 fi
-JBPF_PROF_COLLECTOR=$collector exec cargo test --locked --test daemon -- --ignored --nocapture a_real_collector
+JBPF_PROF_COLLECTOR=$collector exec cargo test --locked -p jbpf-prof-tests --test end_to_end -- \
+    --ignored --nocapture a_real_collector

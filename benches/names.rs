@@ -12,7 +12,7 @@
 #![allow(clippy::print_stdout, clippy::panic, clippy::unwrap_used)] // prints for a person at a terminal
 
 #[allow(dead_code)] // the tests use more of it
-#[path = "../tests/symbols/common.rs"]
+#[path = "../tests/end_to_end/symbols/common.rs"]
 mod common;
 
 use std::env;

@@ -23,6 +23,7 @@ use jbpf_prof::top::{TopScreen, restore_terminal};
 use jbpf_prof::{daemon, host, jvm, output, process, session, symbolize};
 
 fn main() -> ExitCode {
+    end_on_panic();
     let mut args = std::env::args_os();
     let own = args.next().unwrap_or_default();
     let first = args.next();
@@ -51,6 +52,15 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(exit as u8)
+}
+
+/// Makes a panic of any thread end the process, also in builds that unwind: without the thread the others would wait for ever.
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 /// Runs a child process under a name of its own: started as `/proc/self/exe`, process lists would show `exe`.

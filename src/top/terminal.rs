@@ -63,7 +63,7 @@ impl LiveTerminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
-            // The message of a panic belongs on the user's own screen. A release build aborts behind this hook.
+            // The message of a panic belongs on the user's own screen. The process ends behind this hook.
             std::panic::set_hook(Box::new(move |panic| {
                 restore();
                 before(panic);

@@ -1,4 +1,4 @@
-/** A chain of inlined calls that ends in a real one. Line and bytecode numbers are known to tests/agent. */
+/** A chain of inlined calls that ends in a real one. Line and bytecode numbers are known to tests/end_to_end/agent. */
 public class Inlined {
     static int state;
 

@@ -15,9 +15,13 @@ public final class Lookalikes {
 
     private Lookalikes() {}
 
+    /** Rounds of a call. No two rounds of all take equally long, so that they do not keep step with the ticks. */
+    private static int unit = 100_000;
+
     /** Burns; for the classes of other loaders too. */
     public static long burn(long x) {
-        for (int i = 0; i < 100_000; i++) {
+        int n = unit;
+        for (int i = 0; i < n; i++) {
             x ^= x << 13;
             x ^= x >>> 7;
             x ^= x << 17;
@@ -111,6 +115,7 @@ public final class Lookalikes {
             new Renaming().named(longest + "One"), new Renaming().named(longest + "Two"),
         };
         for (int i = 0; sink != 0; i++) {
+            unit = 50_000 + (int) (sink >>> 47);
             for (LongUnaryOperator one : all) {
                 sink = one.applyAsLong(sink);
             }

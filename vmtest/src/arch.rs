@@ -27,7 +27,7 @@ impl Arch {
         }
     }
 
-    /// The CPU model that the emulator gives to a guest.
+    /// The CPU model that the emulator gives to a guest if none is chosen.
     pub(crate) fn cpu(self) -> &'static str {
         match self {
             Arch::Amd64 => "max",

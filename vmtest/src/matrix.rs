@@ -1,5 +1,7 @@
 //! The kernels, the cases, and which case runs on which kernel.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::arch::Arch;
 use crate::distribution::Suite;
 use crate::plan::Run;
@@ -12,118 +14,106 @@ pub(crate) struct Kernel {
     pub(crate) arch: Arch,
     /// The suite that has the kernel.
     pub(crate) suite: Suite,
-    /// The JDKs on this kernel by default. A case that needs only one takes the first or the last; `profile` runs on both if
-    /// the kernel has all cases.
-    pub(crate) jdks: &'static [u32],
-    /// The cases on this kernel by default.
-    pub(crate) cases: Cases,
-}
-
-#[derive(Debug)]
-pub(crate) enum Cases {
-    All,
-    /// All by default except those of [`USER_SPACE`].
-    OfKernel,
-    /// Only the cases of [`EACH_KERNEL`] by default; others on request.
-    Some,
-    /// Only these, even on request: the root file system has no programs for others.
-    Only(&'static [&'static str]),
 }
 
 /// The kernels: first those of another architecture, then oldest first.
 pub(crate) const KERNELS: [Kernel; 6] = [
-    Kernel { arch: Arch::Arm64, cases: Cases::Only(&["native"]), ..debian("arm64", "trixie", &[]) },
-    Kernel { cases: Cases::All, ..debian("5.10", "bullseye", &[8, 17]) },
-    Kernel { suite: Suite::ubuntu("jammy"), ..debian("5.15", "", &[21, 25]) },
-    debian("6.1", "bookworm", &[17, 11]),
-    debian("6.12", "trixie", &[11, 21]),
-    Kernel { cases: Cases::OfKernel, ..debian("newest", "sid", &[25, 8]) },
+    Kernel { arch: Arch::Arm64, ..debian("arm64", "trixie") },
+    debian("5.10", "bullseye"),
+    Kernel { suite: Suite::ubuntu("jammy"), ..debian("5.15", "") },
+    debian("6.1", "bookworm"),
+    debian("6.12", "trixie"),
+    debian("newest", "sid"),
 ];
 
-/// Debian's kernel for x86-64, with the cases of [`EACH_KERNEL`].
-const fn debian(name: &'static str, suite: &'static str, jdks: &'static [u32]) -> Kernel {
-    Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite), jdks, cases: Cases::Some }
+/// Debian's kernel for x86-64.
+const fn debian(name: &'static str, suite: &'static str) -> Kernel {
+    Kernel { name, arch: Arch::Amd64, suite: Suite::debian(suite) }
 }
 
-/// Cases that run on each kernel by default, because kernels differ in where the BPF programs run and what they may do. Between
-/// the oldest and the newest kernel these are all.
-const EACH_KERNEL: [&str; 4] = ["profile", "unwind", "locks", "waits"];
+impl Kernel {
+    /// The place among the kernels for x86-64; `None` for another architecture.
+    fn place(&self) -> Option<usize> {
+        x86_kernels().position(|kernel| kernel.name == self.name)
+    }
 
-/// Cases about programs, in which the kernel has no part: one kernel suffices.
-const USER_SPACE: [&str; 3] = ["agentpath", "hostile", "musl"];
+    /// Whether a case can run on this kernel. The root file system of arm64 has no programs for other cases.
+    fn has(&self, case: &Case) -> bool {
+        self.arch == Arch::Amd64 || case.name == "native"
+    }
+}
+
+fn x86_kernels() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().filter(|kernel| kernel.arch == Arch::Amd64)
+}
 
 /// The JDKs of the root file system.
 pub(crate) const JDKS: [u32; 5] = [8, 11, 17, 21, 25];
+
+/// The JDK for cases that need any JVM.
+pub(crate) const ANY_JDK: u32 = 17;
 
 /// A case; `guest::cases` has its code.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The JDKs of a kernel on which the case runs by default.
-    pub(crate) jdks: Jdks,
+    /// Whether the case runs on one JDK after the other. Other cases need no JDK, or choose one themselves.
+    pub(crate) on_each_jdk: bool,
     /// How many seconds the case may take under TCG on a busy machine.
     pub(crate) patience: u64,
 }
 
-impl Case {
-    fn java(&self) -> bool {
-        self.jdks != Jdks::None
-    }
+/// A case with Java programs.
+const fn java(name: &'static str, patience: u64) -> Case {
+    Case { name, on_each_jdk: true, patience }
 }
 
-/// The JDKs of a kernel on which a case runs by default. One JDK suffices for some cases; which one differs between
-/// kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Jdks {
-    /// The case needs no JDK, or chooses one itself.
-    None,
-    First,
-    Last,
-    Each,
+const fn case(name: &'static str, patience: u64) -> Case {
+    Case { name, on_each_jdk: false, patience }
 }
 
-impl Jdks {
-    fn of(self, jdks: &[u32]) -> &[u32] {
-        match self {
-            Jdks::None => &[],
-            Jdks::First => &jdks[..1],
-            Jdks::Last => &jdks[jdks.len() - 1..],
-            Jdks::Each => jdks,
-        }
-    }
-}
+/// The case that the covering list of each day has on every kernel, because it shows whether the kernel and a JDK go
+/// together.
+const EVERYWHERE: &str = "profile";
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a reboot undoes.
 pub(crate) const CASES: [Case; 16] = [
-    Case { name: "profile", jdks: Jdks::Each, patience: 600 },
-    Case { name: "agentpath", jdks: Jdks::First, patience: 600 },
-    Case { name: "unwind", jdks: Jdks::Last, patience: 600 },
-    Case { name: "locks", jdks: Jdks::Last, patience: 600 },
-    Case { name: "native", jdks: Jdks::None, patience: 300 },
-    Case { name: "events", jdks: Jdks::None, patience: 300 },
-    Case { name: "waits", jdks: Jdks::None, patience: 300 },
-    Case { name: "leave", jdks: Jdks::None, patience: 300 },
-    Case { name: "hostile", jdks: Jdks::None, patience: 300 },
-    Case { name: "probed", jdks: Jdks::None, patience: 300 },
-    Case { name: "hotplug", jdks: Jdks::None, patience: 300 },
-    Case { name: "cgroup", jdks: Jdks::None, patience: 600 },
-    Case { name: "two", jdks: Jdks::None, patience: 600 },
-    Case { name: "musl", jdks: Jdks::None, patience: 300 },
-    Case { name: "pids", jdks: Jdks::None, patience: 300 },
-    Case { name: "refusals", jdks: Jdks::None, patience: 600 },
+    java(EVERYWHERE, 600),
+    java("agentpath", 600),
+    java("unwind", 600),
+    java("locks", 600),
+    case("native", 300),
+    case("events", 300),
+    case("waits", 300),
+    case("leave", 300),
+    case("hostile", 300),
+    case("probed", 300),
+    case("hotplug", 300),
+    case("cgroup", 600),
+    case("two", 600),
+    case("musl", 300),
+    case("pids", 300),
+    case("refusals", 600),
 ];
 
 /// Cases that must fail, for the tests of the harness; they run only if they are named.
 pub(crate) const BROKEN: [Case; 5] = [
-    Case { name: "broken-truth", jdks: Jdks::None, patience: 120 },
-    Case { name: "broken-case", jdks: Jdks::None, patience: 5 },
-    Case { name: "broken-guest", jdks: Jdks::None, patience: 1 },
-    Case { name: "broken-silent", jdks: Jdks::None, patience: 5 },
-    Case { name: "broken-kernel", jdks: Jdks::None, patience: 30 },
+    case("broken-truth", 120),
+    case("broken-case", 5),
+    case("broken-guest", 1),
+    case("broken-silent", 5),
+    case("broken-kernel", 30),
 ];
 
-/// The JDK for cases that need any JVM.
-pub(crate) const ANY_JDK: u32 = 17;
+fn all_cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(&BROKEN)
+}
+
+/// The day, in days since 1970-01-01.
+pub(crate) fn today() -> usize {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() / (24 * 3_600)) as usize
+}
 
 /// One boot of a kernel, and the cases that run in it.
 #[derive(Debug)]
@@ -132,7 +122,16 @@ pub(crate) struct Boot {
     pub(crate) runs: Vec<Run>,
 }
 
-/// The part of the matrix that the command line selects. An empty list selects all.
+impl Boot {
+    /// How many seconds all runs together may take.
+    pub(crate) fn patience(&self) -> u64 {
+        self.runs.iter().map(|run| run.patience).sum()
+    }
+}
+
+/// The part of the matrix that the command line selects. If kernels, JDKs and cases are not named, this is the covering
+/// list of a day. Otherwise each named case (all, if none is named) runs on each named kernel (all) with each named JDK
+/// (that of the day).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     /// Names of kernels, as in [`Kernel::name`].
@@ -142,11 +141,18 @@ pub(crate) struct Selection {
     pub(crate) jdks: Vec<u32>,
     /// Names of cases, in this order.
     pub(crate) cases: Vec<String>,
-    /// Every JDK and every case on every kernel.
+    /// All that is not named: every JDK and every case on every kernel.
     pub(crate) full: bool,
+    /// The day: see [`today`].
+    pub(crate) day: usize,
 }
 
 impl Selection {
+    /// Whether this is the covering list of the day.
+    pub(crate) fn is_covering_list(&self) -> bool {
+        self.kernels.is_empty() && self.jdks.is_empty() && self.cases.is_empty() && !self.full
+    }
+
     /// The selected boots. An unknown name is an error.
     pub(crate) fn boots(&self) -> anyhow::Result<Vec<Boot>> {
         for name in &self.cases {
@@ -190,34 +196,20 @@ impl Selection {
     }
 
     fn runs(&self, kernel: &Kernel) -> Vec<Run> {
-        // Named JDKs and cases run on this kernel even if the matrix does not have them.
-        let jdks: &[u32] = match (&self.jdks[..], self.full) {
-            ([], true) => &JDKS,
-            ([], false) => kernel.jdks,
-            (named, _) => named,
-        };
-        let there = |case: &Case| match kernel.cases {
-            Cases::Only(names) => names.contains(&case.name),
-            Cases::All | Cases::OfKernel | Cases::Some => true,
-        };
-        let by_default = |case: &Case| match kernel.cases {
-            Cases::All | Cases::Only(_) => true,
-            Cases::OfKernel => !USER_SPACE.contains(&case.name) || self.full,
-            Cases::Some => EACH_KERNEL.contains(&case.name) || self.full,
+        let jdks = match (&self.jdks[..], self.full) {
+            ([], true) => JDKS.to_vec(),
+            ([], false) => self.jdk_of_the_day(kernel).into_iter().collect(),
+            (named, _) => named.to_vec(),
         };
         let cases: Vec<&Case> = match &self.cases[..] {
-            [] => CASES.iter().filter(|case| by_default(case)).collect(),
+            [] if self.is_covering_list() => self.cases_of_the_day(kernel).collect(),
+            [] => CASES.iter().collect(),
             named => named.iter().filter_map(|name| all_cases().find(|case| case.name == name)).collect(),
         };
-        let by_default_only = self.jdks.is_empty() && self.cases.is_empty() && !self.full;
         let mut runs = Vec::new();
-        for case in cases.into_iter().filter(|case| there(case)) {
+        for case in cases.into_iter().filter(|case| kernel.has(case)) {
             let on = |jdk| Run { case: case.name.to_owned(), jdk, patience: case.patience };
-            if case.java() {
-                // Between the oldest and the newest kernel one JDK suffices for each case.
-                let each = matches!(kernel.cases, Cases::All | Cases::OfKernel);
-                let chosen = if case.jdks == Jdks::Each && !each { Jdks::First } else { case.jdks };
-                let jdks = if by_default_only { chosen.of(jdks) } else { jdks };
+            if case.on_each_jdk {
                 runs.extend(jdks.iter().map(|jdk| on(Some(*jdk))));
             } else {
                 runs.push(on(None));
@@ -225,89 +217,131 @@ impl Selection {
         }
         runs
     }
-}
 
-fn all_cases() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(&BROKEN)
+    /// The JDK of a kernel: the next one on the next day, and on the next kernel.
+    fn jdk_of_the_day(&self, kernel: &Kernel) -> Option<u32> {
+        kernel.place().map(|place| JDKS[(place + self.day % JDKS.len()) % JDKS.len()])
+    }
+
+    /// The cases of a kernel in the covering list. Each case moves to the next kernel on the next day.
+    fn cases_of_the_day(&self, kernel: &Kernel) -> impl Iterator<Item = &'static Case> {
+        let kernels = x86_kernels().count();
+        let (place, day) = (kernel.place(), self.day % kernels);
+        let is_here = move |nr: usize| place.is_none_or(|place| (nr + day) % kernels == place);
+        let cases = CASES.iter().enumerate();
+        cases.filter(move |(nr, case)| case.name == EVERYWHERE || is_here(*nr)).map(|(_, case)| case)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Boot, CASES, JDKS, KERNELS, Selection};
+    use super::{Boot, CASES, JDKS, KERNELS, Selection, x86_kernels};
+    use crate::arch::Arch;
 
     fn cases(boot: &Boot) -> BTreeSet<&str> {
         boot.runs.iter().map(|run| run.case.as_str()).collect()
     }
 
+    fn covering_list(day: usize) -> Vec<Boot> {
+        Selection { day, arches: vec![Arch::Amd64], ..Selection::default() }.boots().unwrap()
+    }
+
+    fn names(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
     #[test]
-    fn each_kernel_has_two_jdks_and_each_jdk_two_kernels() {
-        let boots = Selection::default().boots().unwrap();
-        assert_eq!(boots.len(), KERNELS.iter().filter(|kernel| kernel.arch.is_own()).count());
-        let mut seen = Vec::new();
-        for boot in &boots {
-            let jdks: BTreeSet<u32> = boot.runs.iter().filter_map(|run| run.jdk).collect();
-            assert!(jdks.len() >= 2, "{}", boot.kernel.name);
-            seen.extend(jdks);
-        }
-        for jdk in JDKS {
-            assert!(seen.iter().filter(|seen| **seen == jdk).count() >= 2, "JDK {jdk}");
-        }
-        for case in ["locks", "unwind"] {
-            let on = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == case);
-            assert_eq!(
-                on.filter_map(|run| run.jdk).collect::<BTreeSet<u32>>(),
-                BTreeSet::from(JDKS),
-                "{case}"
-            );
-        }
-        for boot in &boots {
-            assert!(
-                cases(boot).is_superset(&BTreeSet::from(["profile", "unwind", "locks", "waits"])),
-                "{}",
-                boot.kernel.name
-            );
-        }
-        let all: BTreeSet<&str> = CASES.iter().map(|case| case.name).collect();
-        let of_kernel = &all - &BTreeSet::from(["agentpath", "hostile", "musl"]);
-        for (end, expected) in [("5.10", all), ("newest", of_kernel)] {
-            let boot = boots.iter().find(|boot| boot.kernel.name == end).unwrap();
-            assert_eq!(cases(boot), expected, "{end}");
+    fn five_successive_days_cover_all_pairs() {
+        for first in [0, 4, 20_786] {
+            let mut jdks_of_kernels = BTreeSet::new();
+            let mut jdks_of_cases = BTreeSet::new();
+            let mut cases_on_kernels = BTreeSet::new();
+            for boot in (first..first + 5).flat_map(covering_list) {
+                for run in boot.runs {
+                    jdks_of_kernels.extend(run.jdk.map(|jdk| (boot.kernel.name, jdk)));
+                    jdks_of_cases.extend(run.jdk.map(|jdk| (run.case.clone(), jdk)));
+                    cases_on_kernels.insert((boot.kernel.name, run.case));
+                }
+            }
+            let of_java = CASES.iter().filter(|case| case.on_each_jdk).count();
+            assert_eq!(jdks_of_kernels.len(), x86_kernels().count() * JDKS.len());
+            assert_eq!(cases_on_kernels.len(), x86_kernels().count() * CASES.len());
+            assert_eq!(jdks_of_cases.len(), of_java * JDKS.len());
         }
     }
 
     #[test]
-    fn the_document_has_the_numbers_of_runs() {
-        let page = include_str!("../../docs/vmtest.md").split_whitespace().collect::<Vec<_>>().join(" ");
-        for (full, sentence) in [(false, "The default matrix has N runs."), (true, "except arm64: N runs.")] {
-            let boots = Selection { full, ..Selection::default() }.boots().unwrap();
-            let runs: usize = boots.iter().map(|boot| boot.runs.len()).sum();
-            let sentence = sentence.replace('N', &runs.to_string());
-            assert!(page.contains(&sentence), "docs/vmtest.md does not say: {sentence}");
+    fn each_day_has_each_kernel_each_jdk_and_each_case() {
+        for day in [0, 1, 2, 3, 4, 20_786, usize::MAX] {
+            let boots = covering_list(day);
+            let kernels: Vec<&str> = boots.iter().map(|boot| boot.kernel.name).collect();
+            assert_eq!(kernels, x86_kernels().map(|kernel| kernel.name).collect::<Vec<_>>());
+            let mut jdks = Vec::new();
+            for boot in &boots {
+                let own: BTreeSet<u32> = boot.runs.iter().filter_map(|run| run.jdk).collect();
+                assert_eq!(own.len(), 1, "{}", boot.kernel.name);
+                jdks.extend(own);
+                assert_eq!(boot.runs[0].case, "profile");
+                let last = boot.runs.iter().position(|run| run.case == "refusals");
+                assert!(last.is_none_or(|last| last + 1 == boot.runs.len()), "{:?}", boot.runs);
+            }
+            jdks.sort_unstable();
+            assert_eq!(jdks, JDKS);
+            for case in &CASES {
+                let runs = boots.iter().flat_map(|boot| &boot.runs).filter(|run| run.case == case.name);
+                let expected = if case.name == "profile" { boots.len() } else { 1 };
+                assert_eq!(runs.count(), expected, "{} on day {day}", case.name);
+            }
+            let lengths = boots.iter().map(|boot| boot.runs.len());
+            assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1);
         }
     }
 
     #[test]
     fn the_full_matrix_is_everything_everywhere() {
-        let boots = Selection { full: true, ..Selection::default() }.boots().unwrap();
-        let java = CASES.iter().filter(|case| case.java()).count();
+        let full = Selection { full: true, arches: vec![Arch::Amd64], ..Selection::default() };
+        let java = CASES.iter().filter(|case| case.on_each_jdk).count();
         let each = java * JDKS.len() + CASES.len() - java;
+        let boots = full.boots().unwrap();
+        assert_eq!(boots.len(), x86_kernels().count());
         assert!(boots.iter().all(|boot| boot.runs.len() == each));
         assert!(boots.iter().flat_map(|boot| &boot.runs).all(|run| !run.case.starts_with("broken")));
     }
 
     #[test]
+    fn what_is_not_named_is_all_cases_and_the_jdk_of_the_day() {
+        for (place, kernel) in x86_kernels().enumerate() {
+            let one = Selection { kernels: names(&[kernel.name]), day: 3, ..Selection::default() };
+            let [boot] = &one.boots().unwrap()[..] else { panic!("one boot") };
+            assert_eq!(boot.runs.len(), CASES.len());
+            let jdks: BTreeSet<u32> = boot.runs.iter().filter_map(|run| run.jdk).collect();
+            assert_eq!(jdks, BTreeSet::from([JDKS[(place + 3) % JDKS.len()]]));
+        }
+        let amd64 = Selection { arches: vec![Arch::Amd64], ..Selection::default() };
+        let locks = Selection { cases: names(&["locks", "musl"]), ..amd64.clone() }.boots().unwrap();
+        assert!(locks.iter().all(|boot| boot.runs.len() == 2) && locks.len() == x86_kernels().count());
+        let old = Selection { jdks: vec![8], ..amd64.clone() }.boots().unwrap();
+        assert!(old.iter().all(|boot| boot.runs.len() == CASES.len()));
+        assert!(old.iter().flat_map(|boot| &boot.runs).all(|run| run.jdk.is_none_or(|jdk| jdk == 8)));
+        let all = Selection { cases: names(&["unwind"]), full: true, ..amd64 }.boots().unwrap();
+        assert!(all.iter().all(|boot| boot.runs.len() == JDKS.len()));
+    }
+
+    #[test]
     fn another_architecture_has_its_cases_and_no_others() {
         let arm64 = |cases: &[&str], full| Selection {
-            kernels: vec!["arm64".into()],
-            cases: cases.iter().map(|case| case.to_string()).collect(),
+            kernels: names(&["arm64"]),
+            cases: names(cases),
             full,
             ..Selection::default()
         };
         for full in [false, true] {
             assert_eq!(cases(&arm64(&[], full).boots().unwrap()[0]), BTreeSet::from(["native"]));
         }
+        let by_arch = Selection { arches: vec![Arch::Arm64], ..Selection::default() }.boots().unwrap();
+        assert_eq!(cases(&by_arch[0]), BTreeSet::from(["native"]));
         assert!(
             arm64(&["profile"], false).boots().unwrap_err().to_string().contains("nothing of the matrix")
         );
@@ -316,9 +350,9 @@ mod tests {
     #[test]
     fn one_case_on_one_jdk_and_kernel() {
         let one = Selection {
-            kernels: vec!["6.1".into()],
+            kernels: names(&["6.1"]),
             jdks: vec![25],
-            cases: vec!["profile".into()],
+            cases: names(&["profile"]),
             ..Selection::default()
         };
         let [boot] = &one.boots().unwrap()[..] else { panic!("one boot") };
@@ -328,9 +362,10 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_with_what_is() {
         let said = |selection: Selection| selection.boots().unwrap_err().to_string();
-        let kernel = said(Selection { kernels: vec!["4.4".into()], ..Selection::default() });
-        assert!(kernel.contains("no kernel is called 4.4; there are: arm64, 5.10, "), "{kernel}");
-        let case = said(Selection { cases: vec!["x".into()], ..Selection::default() });
+        let kernel = said(Selection { kernels: names(&["4.4"]), ..Selection::default() });
+        let list = KERNELS.each_ref().map(|kernel| kernel.name).join(", ");
+        assert!(kernel.contains(&format!("no kernel is called 4.4; there are: {list}")), "{kernel}");
+        let case = said(Selection { cases: names(&["x"]), ..Selection::default() });
         assert!(case.contains("no case is called x; there are: profile, "), "{case}");
         assert!(said(Selection { jdks: vec![9], ..Selection::default() }).contains("there is no JDK 9"));
     }

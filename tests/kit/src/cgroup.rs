@@ -1,10 +1,14 @@
 //! Cgroups that tests make, in all hierarchies of the machine.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::skip;
 
 /// The mounted hierarchies that BPF can query: `v2` or a controller of v1, and the mount point.
 pub fn hierarchies() -> Vec<(String, PathBuf)> {
@@ -46,7 +50,39 @@ impl Group {
 
     /// The same below the root of a hierarchy, with a name that no other test has.
     pub fn own(above: &Path, name: &str) -> Group {
-        Group::make(above, &format!("jbpf-{name}-{}", std::process::id()))
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = above.join(format!("jbpf-{name}-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Group(path),
+                // A run with this pid was killed before it could remove its groups.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("{}: {e}", path.display()),
+            }
+        }
+    }
+
+    /// A group of its own with this memory limit in bytes; says so and returns `None` where no limit is possible.
+    pub fn with_memory(name: &str, bytes: u64) -> Option<Group> {
+        let all = hierarchies();
+        let point = |name| all.iter().find(|(own, _)| own == name).map(|(_, point)| point.as_path());
+        let (above, file) = match (point("memory"), point("v2")) {
+            (Some(memory), _) => (memory, "memory.limit_in_bytes"),
+            (None, Some(v2)) => (v2, "memory.max"),
+            (None, None) => {
+                skip("no hierarchy of cgroups is mounted");
+                return None;
+            }
+        };
+        let group = Group::own(above, name);
+        let limit = group.path().join(file);
+        if !limit.exists() {
+            skip(&format!("there is no {}", limit.display()));
+            return None;
+        }
+        fs::write(limit, bytes.to_string()).unwrap();
+        Some(group)
     }
 
     /// The same in a hierarchy that limits CPU time, if there is one.
@@ -69,10 +105,20 @@ impl Group {
 
     /// The throttled time of the group until now, in seconds.
     pub fn throttled(&self) -> f64 {
+        self.throttling().seconds
+    }
+
+    /// What the kernel has counted of the group's throttling until now.
+    pub fn throttling(&self) -> Throttling {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
-        let of = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
-        let v1 = of("throttled_time").map(|ns| ns / 1e9);
-        v1.or(of("throttled_usec").map(|us| us / 1e6)).expect("it has the cpu controller")
+        let of = |name| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        let v1 = of("throttled_time ").map(|ns| ns as f64 / 1e9);
+        let seconds = v1.or(of("throttled_usec ").map(|us| us as f64 / 1e6));
+        Throttling {
+            periods: of("nr_periods ").expect("it has the cpu controller"),
+            throttled_periods: of("nr_throttled ").expect("it has the cpu controller"),
+            seconds: seconds.expect("it has the cpu controller"),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -97,11 +143,41 @@ impl Group {
     }
 }
 
+/// Counters of a group with a limit of CPU time.
+#[derive(Clone, Copy, Debug)]
+pub struct Throttling {
+    /// Periods of enforcement in which the group wanted to run.
+    pub periods: u64,
+    /// Those of them in which it was throttled.
+    pub throttled_periods: u64,
+    /// The throttled time, summed over CPUs.
+    pub seconds: f64,
+}
+
+/// A group in each hierarchy. The profiler charges what a process holds up to the process's cgroup, its tenant. A test
+/// that lets a process misbehave makes it a tenant of its own, so that other tests are not charged.
+pub struct Tenant(Vec<Group>);
+
+impl Tenant {
+    pub fn own(name: &str) -> Tenant {
+        Tenant(hierarchies().iter().map(|(_, point)| Group::own(point, name)).collect())
+    }
+
+    /// A command that runs a program as the tenant.
+    pub fn enter(&self, program: &Path) -> Command {
+        let join = |group: &Group| format!("echo $$ > {}/cgroup.procs && ", group.0.display());
+        let script = self.0.iter().map(join).collect::<String>() + "exec \"$0\" \"$@\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(program);
+        command
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         // A killed process leaves its cgroup a moment later.
-        let until = Instant::now() + Duration::from_secs(10);
-        while fs::remove_dir(&self.0).is_err_and(|e| e.kind() == std::io::ErrorKind::ResourceBusy)
+        let until = Instant::now() + Duration::from_secs(60);
+        while fs::remove_dir(&self.0).is_err_and(|e| e.kind() == ErrorKind::ResourceBusy)
             && Instant::now() < until
         {
             thread::sleep(Duration::from_millis(10));

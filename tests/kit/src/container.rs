@@ -1,7 +1,7 @@
 //! A program in a container made by runc, or by Podman with runc below it: its own root file system, read-only except
 //! for /tmp, another user, and its own PID, mount, network and host-name namespaces.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -40,10 +40,21 @@ pub fn in_user_namespace(mut config: serde_json::Value) -> serde_json::Value {
     config
 }
 
+/// The file in which runc keeps the state of a container that [`start_named`] has started.
+pub fn state_file(id: &str) -> PathBuf {
+    scratch(id).join("state").join(id).join("state.json")
+}
+
+/// A directory for a container's files, without those of a container that an earlier run with this pid has left.
+fn bundle_of(id: &str) -> PathBuf {
+    let _ = std::fs::remove_dir_all(scratch(id));
+    scratch(id)
+}
+
 /// Starts a container with this name and configuration, and waits until it prints `ready`.
 pub fn start_named(id: &str, config: &serde_json::Value) -> Target {
     let mut config = config.clone();
-    let bundle = scratch(id);
+    let bundle = bundle_of(id);
     let mut runc = Command::new("runc");
     if config["linux"]["uidMappings"].is_array() {
         runc = at_mnt(config["root"]["path"].as_str().unwrap(), "runc");
@@ -72,7 +83,7 @@ pub fn start_by_podman(
     (from, to): (&Path, &str),
     more: &[&str],
 ) -> Target {
-    let pid_file = scratch(name).join("pid");
+    let pid_file = bundle_of(name).join("pid");
     let mut podman = at_mnt(root.to_str().unwrap(), "podman");
     // crun does not support hybrid cgroups. This user has no right to the limits and directory copies that are off.
     let line = "--runtime runc run --rm --interactive --network none --no-hosts --read-only --read-only-tmpfs=false --tmpfs /tmp:notmpcopyup \

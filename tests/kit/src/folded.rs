@@ -90,8 +90,15 @@ impl Folded {
     pub fn top(&self, n: usize) -> String {
         let mut stacks: Vec<_> = self.stacks().collect();
         stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        stacks.iter().take(n).map(|(frames, count)| format!("{count:>8} {}\n", frames.join(";"))).collect()
+        stacks.iter().take(n).map(|(frames, count)| format!("{count:>8} {}\n", shortened(frames))).collect()
     }
+}
+
+/// The frames; equal adjacent ones are merged.
+fn shortened(frames: &[String]) -> String {
+    let run =
+        |run: &[String]| if run.len() == 1 { run[0].clone() } else { format!("{} x{}", run[0], run.len()) };
+    frames.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(";")
 }
 
 /// A frame's name without the suffix of its kind.

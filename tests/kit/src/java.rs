@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::cgroup::Group;
-use crate::folded::Folded;
-use crate::profiler::main_thread;
+use crate::claims::{StackClaim, prove, share};
+use crate::folded::{Folded, is, user_leaf};
+use crate::profiler::{Profile, is_main_thread, main_slice, profile_by};
 use crate::target::Target;
 use crate::{container, is_root, native, scratch, skip, sources};
 
@@ -128,7 +129,7 @@ fn link_files(from: &Path, to: &Path, copied: &[&str]) {
         if !below.is_empty() {
             link_files(&source, &target, &below.iter().map(String::as_str).collect::<Vec<_>>());
         } else if copied.contains(&name.as_str()) {
-            std::fs::copy(&source, &target).unwrap();
+            native::copy(&source, &target);
         } else if let Ok(real) = std::fs::canonicalize(&source) {
             // Distributions have links to files of packages that are not installed.
             std::os::unix::fs::symlink(real, &target).unwrap();
@@ -301,19 +302,107 @@ pub fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
     }
 }
 
-/// Samples of a thread whose classes are unloaded one after the other, and how many were unloaded meanwhile: at least
-/// four, however long that takes.
-pub fn while_classes_go(jdk: &Jdk, program: &Program, more: &[&str]) -> (Folded, usize) {
-    let mut target = program.start(jdk);
-    let unloaded = |target: &mut Target| target.lines().iter().filter(|l| *l == "unloaded").count();
-    let before = unloaded(&mut target);
-    let mut all = Folded::default();
-    for _ in 0..30 {
-        all.add(main_thread(&target, more));
-        let gone = unloaded(&mut target) - before;
-        if gone >= 4 {
-            return (all, gone);
+/// How many classes must go while a program is profiled.
+const CLASSES: usize = 4;
+
+/// The number of slices that four classes may take: on a free machine two.
+const MOST_SLICES: u32 = 60;
+
+/// Proves claims about the main thread of a program whose classes are unloaded one after the other: it prints
+/// `unloaded` each time. At least four classes go meanwhile, however long that takes. Returns the stacks, and how many
+/// classes went.
+#[track_caller]
+pub fn while_classes_go(
+    jdk: &Jdk,
+    program: &Program,
+    more: &[&str],
+    claims: &[StackClaim<'_>],
+) -> (Folded, usize) {
+    while_its_classes_go(&mut program.start(jdk), more, claims)
+}
+
+/// The same of a program that runs already.
+#[track_caller]
+pub fn while_its_classes_go(
+    target: &mut Target,
+    more: &[&str],
+    claims: &[StackClaim<'_>],
+) -> (Folded, usize) {
+    let before = unloaded(target);
+    let mut gone = 0;
+    let batch = || {
+        let mut all = Folded::default();
+        for _ in 0..MOST_SLICES {
+            all.add(main_slice(target, more));
+            gone = unloaded(target) - before;
+            if gone >= CLASSES {
+                return all;
+            }
         }
+        panic!("only {gone} classes were unloaded: this test did not test");
+    };
+    let all = prove(batch, claims);
+    (all, gone)
+}
+
+/// How many classes of a program are gone.
+fn unloaded(target: &mut Target) -> usize {
+    target.lines().iter().filter(|line| *line == "unloaded").count()
+}
+
+/// Slices of a Java program's main thread, two seconds at 2,999 Hz each, and what the reports say of its JVM.
+pub struct MainSlices<'a> {
+    target: &'a Target,
+    more: &'a [&'a str],
+    jvms: Vec<serde_json::Value>,
+}
+
+impl<'a> MainSlices<'a> {
+    /// Of this program, profiled with these arguments.
+    pub fn of(target: &'a Target, more: &'a [&'a str]) -> MainSlices<'a> {
+        MainSlices { target, more, jvms: Vec::new() }
     }
-    panic!("under 4 classes were unloaded: this test did not test");
+
+    /// One more slice.
+    pub fn take(&mut self) -> Folded {
+        let args = [&["--per-thread"][..], self.more].concat();
+        let profile = at_high_rate(self.target, 2, &args);
+        self.jvms.push(profile.report["jvms"][0].clone());
+        profile.folded.keep(is_main_thread)
+    }
+
+    /// The JVM's row in the report of each slice so far.
+    pub fn jvms(&self) -> &[serde_json::Value] {
+        &self.jvms
+    }
+}
+
+/// A profile of one second at 2,999 Hz, for claims that a thousand samples decide.
+pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
+    at_high_rate(target, 1, more)
+}
+
+/// The same, of a Java program's main thread alone.
+pub fn main_short_slice(target: &Target, more: &[&str]) -> Folded {
+    short_slice(target, &[&["--per-thread"][..], more].concat()).folded.keep(is_main_thread)
+}
+
+fn at_high_rate(target: &Target, seconds: u32, more: &[&str]) -> Profile {
+    profile_by(&[&["-F", "2999"][..], more].concat(), target, seconds)
+}
+
+/// The truth of the program `Shares`: its four methods' shares of the main thread.
+pub fn burn_shares() -> Vec<StackClaim<'static>> {
+    let burns = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
+    Vec::from(burns.map(|(name, truth)| {
+        let method = format!("Shares.{name}");
+        share(truth, name, move |stack| user_leaf(stack).is_some_and(|leaf| is(leaf, &method)))
+    }))
+}
+
+/// Whether a stack of the program `Shares` has an unknown frame among its own frames. Libraries without symbols
+/// (Debian's libc, the libjvm of 8) come before these.
+pub fn has_unknown_frame_of_shares(stack: &[String]) -> bool {
+    let own = stack.iter().position(|frame| frame.starts_with("Shares.")).unwrap_or(0);
+    stack[own..].iter().any(|frame| frame.starts_with("[unknown"))
 }

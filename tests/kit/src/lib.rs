@@ -4,6 +4,7 @@
 
 pub mod browser;
 pub mod cgroup;
+pub mod claims;
 pub mod container;
 pub mod folded;
 pub mod java;
@@ -19,13 +20,14 @@ pub mod spent;
 pub mod target;
 pub mod tmux;
 pub mod waits;
+pub mod wald;
 
 use std::path::PathBuf;
 use std::process::Command;
 
 /// The repository's root, as it was at build time.
 pub fn repository() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).canonicalize().unwrap()
 }
 
 /// The directory in which cargo builds this test's profile.
@@ -39,10 +41,13 @@ pub fn sources() -> PathBuf {
     repository().join("tests/programs")
 }
 
-/// A directory for the files of this test binary; each test uses its own part.
+/// A directory for the files of the calling source file; each of its tests uses its own part.
+#[track_caller]
 pub fn scratch(part: &str) -> PathBuf {
-    let binary = std::env::current_exe().unwrap();
-    let dir = profile_dir().join("tmp").join(binary.file_name().unwrap()).join(part);
+    let file = std::panic::Location::caller().file().trim_end_matches(".rs");
+    let names = file.split('/').filter(|name| !["..", ".", "tests", "src", ""].contains(name));
+    let own = names.collect::<Vec<_>>().join("-");
+    let dir = profile_dir().join("tmp").join(own).join(part);
     std::fs::create_dir_all(&dir).unwrap();
     dir
 }
@@ -79,24 +84,4 @@ pub fn is_root() -> bool {
         skip("the profiler needs root");
     }
     root
-}
-
-/// How far a share of `n` samples may be from the truth: half a percentage point plus what chance explains.
-#[must_use]
-pub fn share_tolerance(truth: f64, n: u64) -> f64 {
-    0.005 + 4.0 * (truth * (1.0 - truth) / n as f64).sqrt()
-}
-
-/// Asserts that a measured share of many samples is true.
-#[track_caller]
-pub fn assert_share(what: &str, share: f64, truth: f64, n: u64) {
-    assert!(n >= 4_000, "{what}: {n} samples are too few to decide");
-    let tolerance = share_tolerance(truth, n);
-    assert!(
-        (share - truth).abs() <= tolerance,
-        "{what}: {:.2} % of {n} samples, but the truth is {:.2} % ± {:.2}",
-        share * 100.0,
-        truth * 100.0,
-        tolerance * 100.0
-    );
 }

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::claims::{Tally, prove_tallies};
 use crate::folded::Folded;
 use crate::spent::{Spent, Watch};
 use crate::target::Target;
-use crate::{assert_share, profile_dir, scratch};
+use crate::wald::Claim;
+use crate::{profile_dir, scratch};
 
 /// The binary under test: the shipped one if `test.sh` names it, else the one that cargo built for this test.
 pub fn binary() -> PathBuf {
@@ -118,7 +120,7 @@ impl Profile {
     /// program gets a CPU and leaves it, chance decides on about one tick. The variance of that is a sixth. On a busy
     /// machine this happens as often as the clock ticks.
     pub fn by_chance(&self, ticks: u64) -> std::ops::RangeInclusive<u64> {
-        let chance = 4.0 * (ticks as f64 / 6.0).sqrt();
+        let chance = 5.0 * (ticks as f64 / 6.0).sqrt();
         let least = ticks as f64 - chance - self.account("missed") as f64;
         least as u64..=(ticks as f64 + chance + self.stolen_ticks()) as u64
     }
@@ -128,8 +130,10 @@ impl Profile {
     #[track_caller]
     pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
         let (least, most) = self.ticks_of(pids);
-        // Each time a program gets a CPU, chance decides whether one tick more or less hits it.
-        let chance = 20.0 + 4.0 * most.sqrt();
+        // The kernel cuts the CPU time in user mode and that in kernel mode to hundredths of a second. Each time a program gets
+        // a CPU, chance decides whether one tick more or less hits it.
+        let cut = self.ticks(Duration::from_millis(20)) * pids.len() as f64;
+        let chance = cut + 5.0 * most.sqrt();
         let right = least - chance - self.account("missed") as f64..=most + chance;
         assert!(
             right.contains(&(samples as f64)),
@@ -139,7 +143,7 @@ impl Profile {
     }
 }
 
-/// All processes, for tests that run beside others: no agent is attached to the JVMs of these, and threads tell programs of
+/// All processes. Tests run beside others: no agent is attached to the JVMs of these, and threads tell programs of
 /// one name apart ([`Folded::of_thread`]).
 pub const ALL: [&str; 4] = ["--all", "--java", "off", "--per-thread"];
 
@@ -295,71 +299,61 @@ pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     serde_json::from_str(&text.join("\n")).unwrap_or_else(|e| panic!("report: {e}: {text:?}"))
 }
 
-/// Profiles a program repeatedly until `wanted` has enough samples to measure shares: once or twice, more often on a
-/// busy machine.
-pub fn profile_enough(target: &Target, more: &[&str], wanted: impl Fn(Folded) -> Folded) -> Folded {
-    profile_until(5_000, target, more, wanted)
+/// A slice of a program for tests that take slices until they have decided: two seconds at 2,999 Hz.
+pub fn slice(target: &Target, more: &[&str]) -> Folded {
+    let got = profile_at(SHARES_RATE_HZ, target, 2, more).folded;
+    assert!(got.total() > 0, "an empty profile of a busy program");
+    got
 }
 
-/// Profiles a program up to 20 times, until `wanted` has `enough` samples.
-pub fn profile_until(
-    enough: u64,
-    target: &Target,
-    more: &[&str],
-    wanted: impl Fn(Folded) -> Folded,
-) -> Folded {
-    let mut all = Folded::default();
-    for _ in 0..20 {
-        let got = profile_at(SHARES_RATE_HZ, target, 3, more).folded;
-        assert!(got.total() > 0, "an empty profile of a busy program");
-        all.add(wanted(got));
-        if all.total() >= enough {
-            return all;
-        }
-    }
-    panic!("only {} samples:\n{}", all.total(), all.top(10));
+/// The same of a Java program's main thread alone, which has the launcher's name. The outermost methods may be interpreted, so
+/// a method's name does not identify the thread.
+pub fn main_slice(target: &Target, more: &[&str]) -> Folded {
+    slice(target, &[&["--per-thread"], more].concat()).keep(is_main_thread)
 }
 
 /// Asserts the truth of the program `Lines`: the share of time on the lines of its first loop and of its second.
 #[track_caller]
 pub fn assert_loops_have_their_time(target: &mut Target, truth: f64) {
-    let (first, second, other) = ticks_of_loops(target);
-    let all = first + second + other;
-    let share = |ticks: u64| ticks as f64 / all as f64;
-    assert_share("the first loop", share(first), truth, all);
-    assert_share("the second loop", share(second), 1.0 - truth, all);
-    assert_share("elsewhere in the method", share(other), 0.0, all);
+    let said = target.lines().iter().find_map(|l| l.strip_prefix("lines ").map(str::to_owned)).unwrap();
+    let marks: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+    let claims = [
+        ("the first loop".to_owned(), share_of_loop(truth)),
+        ("the second loop".to_owned(), share_of_loop(1.0 - truth)),
+        ("elsewhere in the method".to_owned(), Claim::AtMost(0.005)),
+    ];
+    prove_tallies(&claims, || {
+        let loops = ticks_of_loops(target, &marks);
+        let samples = loops.iter().sum();
+        loops.map(|hits| Tally { hits, samples }).to_vec()
+    });
+}
+
+/// The claim of a loop's share, which may be nothing or everything.
+fn share_of_loop(truth: f64) -> Claim {
+    match truth {
+        ..=0.0 => Claim::AtMost(0.005),
+        1.0.. => Claim::AtLeast(0.995),
+        _ => Claim::Is(truth),
+    }
 }
 
 /// Ticks in the program `Lines`: in its first loop, in its second, elsewhere in the method.
-fn ticks_of_loops(target: &mut Target) -> (u64, u64, u64) {
-    let said = target.lines().iter().find_map(|l| l.strip_prefix("lines ").map(str::to_owned)).unwrap();
-    let marks: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
-    let (mut first, mut second, mut other) = (0, 0, 0);
-    for _ in 0..20 {
-        let report = profile_at(SHARES_RATE_HZ, target, 3, &["--lines"]).report;
-        for row in report["lines"].as_array().expect("--lines gives lines") {
-            if row["function"] != "Lines.loops" {
-                continue;
-            }
-            let (line, ticks) = (row["line"].as_u64().unwrap(), row["self"].as_u64().unwrap());
-            match line {
-                line if line > marks[0] && line < marks[1] => first += ticks,
-                line if line > marks[1] && line < marks[2] => second += ticks,
-                _ => other += ticks,
-            }
+fn ticks_of_loops(target: &Target, marks: &[u64]) -> [u64; 3] {
+    let mut loops = [0; 3];
+    let report = profile_at(SHARES_RATE_HZ, target, 2, &["--lines"]).report;
+    for row in report["lines"].as_array().expect("--lines gives lines") {
+        if row["function"] != "Lines.loops" {
+            continue;
         }
-        if first + second + other >= 5_000 {
-            break;
+        let (line, ticks) = (row["line"].as_u64().unwrap(), row["self"].as_u64().unwrap());
+        match line {
+            line if line > marks[0] && line < marks[1] => loops[0] += ticks,
+            line if line > marks[1] && line < marks[2] => loops[1] += ticks,
+            _ => loops[2] += ticks,
         }
     }
-    (first, second, other)
-}
-
-/// Enough samples of a Java program's main thread, which has the launcher's name. The outermost methods may be
-/// interpreted, so a method's name does not identify the thread.
-pub fn main_thread(target: &Target, more: &[&str]) -> Folded {
-    profile_enough(target, &[&["--per-thread"], more].concat(), |all| all.keep(is_main_thread))
+    loops
 }
 
 /// Whether a stack is of a JVM's main thread; the profile needs `--per-thread`.

@@ -49,6 +49,18 @@ pub const LOCK_LEAVES: [(&str, &str); 13] = [
 /// Threads that wait again and again, and for each other too.
 const CONTENDING: [&str; 3] = ["file position", "file content", "rcu"];
 
+/// Whether a thread waits again and again: chance decides on some of its samples.
+pub fn contends(thread: &str) -> bool {
+    CONTENDING.contains(&thread)
+}
+
+/// Whether a stack of a profile by thread is of the thread with this name.
+pub fn is_of(stack: &[String], thread: &str) -> bool {
+    let after_name =
+        stack.get(1).and_then(|frame| frame.strip_prefix('[')).and_then(|frame| frame.strip_prefix(thread));
+    after_name.is_some_and(|rest| rest.starts_with(" tid="))
+}
+
 /// What is wrong in a profile by thread (`--per-thread --raw-threads --idle`), a line for each thread: each thread but
 /// those of the lines `without NAME` waits during nearly all `periods` of the run, with its leaf; threads that contend,
 /// most of the time. A thread that was woken waits for a CPU, too, on a busy machine for long. A libc without symbols does
@@ -57,9 +69,7 @@ pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], peri
     let lacks: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("without ")).collect();
     let there = leaves.iter().filter(|(thread, _)| !lacks.contains(thread));
     let mistake = |(thread, leaf): &(&str, &str)| {
-        let name = format!("[{thread} tid=");
-        let thread_samples =
-            folded.keep(|frames| frames.get(1).is_some_and(|frame| frame.starts_with(&name)));
+        let thread_samples = folded.keep(|frames| is_of(frames, thread));
         let own = thread_samples.keep(|frames| frames.last().unwrap() != "[runnable]");
         let is_hidden = |frames: &[String]| {
             ["semaphore", "join"].contains(thread)
@@ -69,7 +79,7 @@ pub fn mistakes(folded: &Folded, leaves: &[(&str, &str)], lines: &[String], peri
             let last = frames.last().unwrap();
             last == leaf || (last == "[wait: futex]" && is_hidden(frames))
         });
-        let (time, share) = if CONTENDING.contains(thread) { (0.5, 0.9) } else { (0.95, 0.99) };
+        let (time, share) = if contends(thread) { (0.5, 0.9) } else { (0.95, 0.99) };
         let (all, queued) = (own.total(), thread_samples.total() - own.total());
         let is_good = (all + queued) as f64 >= time * periods
             && all as f64 >= 0.1 * periods

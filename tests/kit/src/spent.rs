@@ -93,10 +93,26 @@ impl Spent {
 /// The time that the host of a virtual machine has taken from all its CPUs until now. No process has this CPU time, but
 /// a tick due in it comes afterwards and hits the code that runs then.
 fn stolen() -> Duration {
+    clock_ticks(all_cpus()[STEAL])
+}
+
+/// The time until now in which a CPU belonged to a thread and did something else: interrupts, and what the host took. By the
+/// kernel's clock that is neither CPU time of the thread nor a wait.
+pub fn interrupted() -> Duration {
+    let all = all_cpus();
+    clock_ticks(all[IRQ] + all[SOFTIRQ] + all[STEAL])
+}
+
+/// Columns of a line of CPUs in proc(5), `/proc/stat`.
+const IRQ: usize = 5;
+const SOFTIRQ: usize = 6;
+const STEAL: usize = 7;
+
+/// The clock ticks of all CPUs by what they did.
+fn all_cpus() -> Vec<u64> {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let steal =
-        stat.lines().next().and_then(|all| all.split_whitespace().nth(8)).expect("a kernel since 2.6.11");
-    clock_ticks(steal.parse().unwrap())
+    let all = stat.lines().next().expect("all CPUs").split_whitespace().skip(1);
+    all.map(|ticks| ticks.parse().unwrap()).collect()
 }
 
 /// Waits until a process has used this much more CPU time.

@@ -15,13 +15,14 @@ pub struct Waited {
 }
 
 impl Waited {
-    /// By how much chance may change a profile's waiting time of this function, ns: four standard deviations. A thread's
-    /// samples differ from its waiting time by less than one period. If it also waits elsewhere, chance decides for each
-    /// block of its time to which wait the sample belongs.
+    /// By how much chance may change a profile's waiting time of this function, ns: five standard deviations. A
+    /// thread's samples differ from its waiting time by less than one period. If the thread also waits elsewhere, chance
+    /// decides for each block of its time to which wait the sample belongs. All blocks together vary at most as coins
+    /// with the function's share would, on a busy machine, too. Sums over threads, rounds and CPUs vary no more.
     #[must_use]
     pub fn chance(self, period: f64) -> f64 {
         let elsewhere = (1.0 - self.ns / self.all).max(0.0);
-        4.0 * (self.ns / period * elsewhere).sqrt() * period
+        5.0 * (self.ns / period * elsewhere).sqrt() * period
     }
 
     /// How much waiting time a profile may have of this function. A switch from one thread to another is CPU time by the
@@ -30,6 +31,14 @@ impl Waited {
     pub fn range(self, function: &str, tolerance: f64) -> RangeInclusive<f64> {
         let switches = if function == "share_cpu" { 0.0 } else { self.cpu };
         self.ns - tolerance..=self.ns + switches + tolerance
+    }
+}
+
+impl std::ops::AddAssign for Waited {
+    fn add_assign(&mut self, other: Waited) {
+        self.ns += other.ns;
+        self.cpu += other.cpu;
+        self.all += other.all;
     }
 }
 
@@ -42,10 +51,7 @@ pub fn waited<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<String, Wait
         let [name, ns, cpu, all] = words[..] else { continue };
         let numbers = (ns.parse::<f64>(), cpu.parse::<f64>(), all.parse::<f64>());
         let (Ok(ns), Ok(cpu), Ok(all)) = numbers else { continue };
-        let sum = sums.entry(name.to_owned()).or_default();
-        sum.ns += ns;
-        sum.cpu += cpu;
-        sum.all += all;
+        *sums.entry(name.to_owned()).or_default() += Waited { ns, cpu, all };
     }
     sums
 }

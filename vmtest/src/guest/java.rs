@@ -1,15 +1,15 @@
 //! Java programs of `tests/programs` on the guest's JDKs.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
 use serde_json::Value;
+use testkit::claims::Tally;
 
 use super::folded::{Folded, bare, is, reaches_root};
 use super::program::leisurely;
-use super::share;
+use super::share::{Right, ShareClaim, at_least, between, counted};
 use crate::arch::Arch;
 use crate::plan::{Found, PAYLOAD};
 
@@ -104,12 +104,6 @@ fn thread(all: &Folded, name: &str) -> Folded {
     all.keep(|stack| stack.get(1).is_some_and(|thread| thread.starts_with(&frame)))
 }
 
-/// The number of samples of `Known`, as a fraction of the number that is needed. 1 is enough.
-pub(super) fn part(all: &Folded) -> f64 {
-    // A tenth of the samples suffices for the recursion, which has no shares to check.
-    share::part(round(all).total()).min(share::part(leaf(all).total()) * 10.0)
-}
-
 /// The stacks of the shares, without those that read the clock.
 fn round(all: &Folded) -> Folded {
     let looks = |stack: &[String]| stack.iter().any(|frame| frame.contains("clock_gettime"));
@@ -120,56 +114,103 @@ fn leaf(all: &Folded) -> Folded {
     thread(all, "deep").within("Deep.leaf")
 }
 
-/// The range of each true share, from the lines that `Known` measured and printed during the profile.
-pub(super) fn truth(lines: &[String]) -> anyhow::Result<[RangeInclusive<f64>; 4]> {
-    let read = |line: &str| line.split(' ').map(|n| Ok(n.parse()?)).collect::<anyhow::Result<Vec<u64>>>();
-    let rows = lines.iter().filter_map(|line| line.strip_prefix("truth "));
-    let rows = rows.map(read).collect::<anyhow::Result<Vec<_>>>()?;
-    ensure!(rows.len() >= 3 && rows.iter().all(|row| row.len() == 8), "too little of the truth: {rows:?}");
-    let shares = |first: usize| {
-        let took = [0, 1, 2, 3].map(|part| rows.iter().map(|row| row[first + part]).sum::<u64>() as f64);
-        took.map(|part| part / took.iter().sum::<f64>().max(1.0))
-    };
-    let (all, fast) = (shares(0), shares(4));
-    Ok([0, 1, 2, 3].map(|part| all[part].min(fast[part])..=all[part].max(fast[part])))
+/// The stacks with compiled or inlined Java code.
+fn java_stacks(all: &Folded) -> Folded {
+    all.keep(|stack| stack.iter().any(|frame| ["_[j]", "_[i]"].iter().any(|kind| frame.ends_with(kind))))
 }
 
-/// Compares a profile of `Known` with its truth.
-pub(super) fn judge(all: &Folded, truth: &[RangeInclusive<f64>; 4]) -> anyhow::Result<Found> {
-    let round = round(all);
-    let chains: [&[&str]; 4] = [
-        &["InlinedShares.burn10"],
-        &["InlinedShares.twice", "InlinedShares.burn20"],
-        &["Known.third", "InlinedShares.inner", "InlinedShares.burn30"],
-        &["Known.fourth", "InlinedShares.other", "InlinedShares.burn40"],
-    ];
-    for (chain, truth) in chains.into_iter().zip(truth) {
-        let got = round.share(|stack| is_chain(stack, chain));
-        let nearest = got.clamp(*truth.start(), *truth.end());
-        share::check(&chain.join(" > "), got, nearest, round.total())
-            .map_err(|error| error.context(round.top(12)))?;
+/// The truth of `Known`, as it measured itself during the profiles.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Truth {
+    lines: u64,
+    /// Each true share is between the least and the most.
+    least: [f64; 4],
+    most: [f64; 4],
+}
+
+impl Truth {
+    /// Reads what `Known` printed.
+    pub(super) fn read(lines: &[String]) -> anyhow::Result<Truth> {
+        let read = |line: &str| line.split(' ').map(|n| Ok(n.parse()?)).collect::<anyhow::Result<Vec<u64>>>();
+        let rows = lines.iter().filter_map(|line| line.strip_prefix("truth "));
+        let rows = rows.map(read).collect::<anyhow::Result<Vec<_>>>()?;
+        ensure!(rows.iter().all(|row| row.len() == 8), "the truth has another form: {rows:?}");
+        let shares = |first: usize| {
+            let took = [0, 1, 2, 3].map(|part| rows.iter().map(|row| row[first + part]).sum::<u64>() as f64);
+            took.map(|part| part / took.iter().sum::<f64>().max(1.0))
+        };
+        let (all, fast) = (shares(0), shares(4));
+        Ok(Truth {
+            lines: rows.len() as u64,
+            least: [0, 1, 2, 3].map(|part| all[part].min(fast[part])),
+            most: [0, 1, 2, 3].map(|part| all[part].max(fast[part])),
+        })
     }
+
+    /// The truth of all runs together: each has a part as large as its number of samples.
+    pub(super) fn of_runs(runs: &[(Truth, u64)]) -> Truth {
+        let all = runs.iter().map(|(_, samples)| samples).sum::<u64>().max(1) as f64;
+        let mean = |shares: fn(&Truth) -> [f64; 4]| {
+            [0, 1, 2, 3].map(|part| {
+                runs.iter().map(|(truth, samples)| shares(truth)[part] * *samples as f64).sum::<f64>() / all
+            })
+        };
+        Truth {
+            lines: runs.iter().map(|(truth, _)| truth.lines).sum(),
+            least: mean(|truth| truth.least),
+            most: mean(|truth| truth.most),
+        }
+    }
+}
+
+/// The number of samples of the shares of `Known`.
+pub(super) fn samples(all: &Folded) -> u64 {
+    round(all).total()
+}
+
+/// The inlined chains of `Known`, by their place in the truth.
+const CHAINS: [&[&str]; 4] = [
+    &["InlinedShares.burn10"],
+    &["InlinedShares.twice", "InlinedShares.burn20"],
+    &["Known.third", "InlinedShares.inner", "InlinedShares.burn30"],
+    &["Known.fourth", "InlinedShares.other", "InlinedShares.burn40"],
+];
+
+/// Seconds of the first profile of `Known`. The recursion needs 1,000 samples, and has an eighth of the time.
+pub(super) const SECONDS: u64 = 10;
+
+/// What must be right in profiles of `Known`.
+pub(super) fn claims(all: &Folded, truth: &Truth) -> Vec<ShareClaim> {
     let deep = leaf(all);
-    ensure!(deep.total() > 0, "no sample of the recursion");
-    let whole = deep.share(is_whole);
-    ensure!(
-        whole > 0.99,
-        "only {whole} of {} stacks of the recursion are whole:\n{}",
-        deep.total(),
-        short(&deep)
-    );
-    let java =
-        all.keep(|stack| stack.iter().any(|frame| ["_[j]", "_[i]"].iter().any(|kind| frame.ends_with(kind))));
-    let rooted = java.share(reaches_root);
+    let whole = at_least(0.99, "whole stacks of the recursion", &deep, is_whole).but(short(&deep));
+    shares(all, truth).into_iter().chain([whole]).collect()
+}
+
+/// The same without the recursion, which needs most of the samples.
+pub(super) fn shares(all: &Folded, truth: &Truth) -> Vec<ShareClaim> {
+    let round = round(all);
+    let lines = Tally { hits: truth.lines, samples: truth.lines };
+    let mut claims = vec![counted(Right::Number(3), "lines of the truth", lines)];
+    claims.extend(CHAINS.iter().enumerate().map(|(part, chain)| {
+        let truth = truth.least[part]..=truth.most[part];
+        between(truth, chain.join(" > "), &round, |stack| is_chain(stack, chain))
+    }));
     // Without frame pointers a slow guest has some samples before the tables of libjvm.so are loaded.
-    ensure!(rooted > 0.98, "only {rooted} of the Java samples reach the root:\n{}", java.top(12));
+    claims.push(at_least(0.98, "Java samples that reach the root", &java_stacks(all), reaches_root));
+    claims
+}
+
+/// The figures of profiles of `Known`.
+pub(super) fn found(all: &Folded, truth: &Truth) -> Found {
+    let (round, deep) = (round(all), leaf(all));
     let mut found = Found { samples: round.total(), ..Found::default() };
-    found.figure("burn40", rounded(*truth[3].start()));
-    found.figure("burn40_wide", rounded(truth[3].end() - truth[3].start()));
-    found.figure("to_root", rounded(rooted));
+    found.figure("burn40", rounded(round.share(|stack| is_chain(stack, CHAINS[3]))));
+    found.figure("burn40_true", rounded(truth.least[3]));
+    found.figure("burn40_wide", rounded(truth.most[3] - truth.least[3]));
+    found.figure("to_root", rounded(java_stacks(all).share(reaches_root)));
     found.figure("deep", deep.total() as f64);
-    found.figure("deep_whole", rounded(whole));
-    Ok(found)
+    found.figure("deep_whole", rounded(deep.share(is_whole)));
+    found
 }
 
 /// Whether the whole recursion is there. Its first call is interpreted now and then, and has no name if the JVM ended

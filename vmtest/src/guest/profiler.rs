@@ -1,18 +1,27 @@
 //! Runs jbpf-prof as users do.
 
-use std::io::{Read, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 pub(super) use testkit::profiler::lost;
 
 use super::folded::Folded;
 use crate::plan::PAYLOAD;
+
+/// Samples a second on each CPU.
+pub(super) const RATE: &str = "499";
+/// Seconds of a run that ends earlier: with its command, or by [`Running::stop`].
+pub(super) const UNTIL_STOPPED: &str = "600";
+/// How long the profiler may say nothing while a case waits for a message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(200);
 
 /// The outputs of a profile with a JSON report.
 #[derive(Debug)]
@@ -34,6 +43,12 @@ pub(super) fn record(args: &[&str]) -> anyhow::Result<Profile> {
     recorded_by(binary(), args)
 }
 
+/// Samples these targets for some seconds, at [`RATE`].
+pub(super) fn sample(seconds: u64, targets: &[&str]) -> anyhow::Result<Profile> {
+    let seconds = seconds.to_string();
+    record(&[&["-F", RATE, "-d", &seconds][..], targets].concat())
+}
+
 /// Like [`record`], by a command that ends with the binary (`setpriv … jbpf-prof`).
 pub(super) fn recorded_by(command: Command, args: &[&str]) -> anyhow::Result<Profile> {
     start(command, args)?.finish()
@@ -46,6 +61,8 @@ pub(super) struct Running {
     stdin: Option<ChildStdin>,
     stdout: JoinHandle<String>,
     stderr: JoinHandle<String>,
+    /// The lines of standard error, as they come.
+    said: Receiver<String>,
     file: String,
 }
 
@@ -54,11 +71,13 @@ pub(super) fn start(mut command: Command, args: &[&str]) -> anyhow::Result<Runni
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let nr = NEXT.fetch_add(1, Ordering::Relaxed);
     let file = format!("/tmp/{}-{nr}.folded", std::process::id());
-    command.args(["-v", "--report", "json", "-o", &file]).args(args);
+    // An emulated JVM takes long to answer.
+    command.args(["-v", "--report", "json", "--attach-timeout", "120s", "-o", &file]).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("jbpf-prof does not start")?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), text(child.stdout.take()), text(child.stderr.take()));
-    Ok(Running { child, stdin, stdout, stderr, file })
+    let (stdin, stdout) = (child.stdin.take(), text(child.stdout.take()));
+    let (stderr, said) = lines(child.stderr.take().context("standard error of jbpf-prof")?);
+    Ok(Running { child, stdin, stdout, stderr, said, file })
 }
 
 fn text(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
@@ -72,23 +91,47 @@ fn text(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     })
 }
 
+/// Reads a text to its end. The receiver gets each line as it comes.
+fn lines(from: impl Read + Send + 'static) -> (JoinHandle<String>, Receiver<String>) {
+    let (send, said) = channel();
+    let reader = std::thread::spawn(move || {
+        let mut all = String::new();
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            all.push_str(&line);
+            all.push('\n');
+            // Once nobody waits for a line, the text is still read.
+            let _ = send.send(line);
+        }
+        all
+    });
+    (reader, said)
+}
+
 impl Running {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until sampling has begun: jbpf-prof opens its events before it starts its workers.
-    pub(super) fn wait_until_it_samples(&mut self) -> anyhow::Result<()> {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid());
-        while self.is_alive()? && std::fs::read_to_string(&children)?.is_empty() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        std::thread::sleep(Duration::from_secs(2));
-        Ok(())
+    /// Waits until sampling has begun.
+    pub(super) fn wait_until_it_samples(&self) -> anyhow::Result<()> {
+        self.wait_for("sampling: begun")
     }
 
-    pub(super) fn is_alive(&mut self) -> anyhow::Result<bool> {
-        Ok(self.child.try_wait()?.is_none())
+    /// Waits until the profiler says a line with this text.
+    pub(super) fn wait_for(&self, text: &str) -> anyhow::Result<()> {
+        loop {
+            let line = self.said.recv_timeout(MESSAGE_TIMEOUT);
+            if line.with_context(|| format!("jbpf-prof did not say {text:?}"))?.contains(text) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the run as Ctrl-C does.
+    pub(super) fn stop(self) -> anyhow::Result<Profile> {
+        kill_process(Pid::from_child(&self.child), Signal::INT).context("ending jbpf-prof")?;
+        self.finish()
     }
 
     /// Waits for the end, and fails unless the run succeeded.

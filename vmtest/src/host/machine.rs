@@ -12,6 +12,7 @@ use anyhow::{Context, bail, ensure};
 use super::kernel::Image;
 use super::options::Options;
 use super::packages;
+use crate::arch::Arch;
 use crate::matrix::Kernel;
 use crate::plan::{Line, PORT, Plan};
 
@@ -42,13 +43,14 @@ impl Machine {
         // The guest ends with the process that started it, even if that is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(emulator);
+        let cpu = options.cpu.as_deref().filter(|_| kernel.arch == Arch::Amd64);
         if options.kvm && kernel.arch.is_own() {
-            command.args(["-accel", "kvm", "-cpu", "host"]);
+            command.args(["-accel", "kvm", "-cpu", cpu.unwrap_or("host")]);
         } else {
             // With a thread for each CPU, QEMU before 8.1 sometimes keeps a translation of code that another CPU has
             // replaced (fixed by its commit deba78709ae8). Kernels then die of an int3 that is no longer there, and
             // JVMs run their old code forever. With one thread, the CPUs take turns.
-            command.args(["-accel", "tcg,thread=single", "-cpu", kernel.arch.cpu()]);
+            command.args(["-accel", "tcg,thread=single", "-cpu", cpu.unwrap_or(kernel.arch.cpu())]);
         }
         command
             .args([

@@ -52,23 +52,42 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> anyhow::Result<u8> {
+    let selection = options.selection();
     // Wrong names fail before any download.
-    let boots = options.selection().boots()?;
+    let mut boots = selection.boots()?;
+    if let Some(plan) = options.interactive() {
+        let kernel = options.one_kernel()?;
+        let cache = Cache::open()?;
+        let image = kernel::image(&cache, kernel)?;
+        return Bench::new(options, &cache, [kernel.arch])?.machine(kernel, &image, &plan)?.converse(&plan);
+    }
+    if selection.is_covering_list() {
+        let day = selection.day;
+        let text = format!("covering list of day {day} (--day {day} repeats it; --full is all of it)");
+        writeln!(std::io::stdout(), "{text}")?;
+    }
+    // The longest first, so that no guest runs alone at the end.
+    boots.sort_by_key(|boot| std::cmp::Reverse(boot.patience()));
+    if options.list {
+        return list(&boots);
+    }
     let cache = Cache::open()?;
-    match options.interactive() {
-        Some(plan) => {
-            let kernel = options.one_kernel()?;
-            let image = kernel::image(&cache, kernel)?;
-            Bench::new(options, &cache, [kernel.arch])?.machine(kernel, &image, &plan)?.converse(&plan)
-        }
-        None => {
-            let boots = boots.into_iter().map(|boot| Ok((kernel::image(&cache, boot.kernel)?, boot)));
-            let mut boots = boots.collect::<anyhow::Result<Vec<_>>>()?;
-            // The longest first, so that no guest runs alone at the end.
-            boots.sort_by_key(|(_, boot)| std::cmp::Reverse(boot.runs.len()));
-            Bench::new(options, &cache, boots.iter().map(|(_, boot)| boot.kernel.arch))?.judge(boots)
+    let boots = boots.into_iter().map(|boot| Ok((kernel::image(&cache, boot.kernel)?, boot)));
+    let boots = boots.collect::<anyhow::Result<Vec<_>>>()?;
+    Bench::new(options, &cache, boots.iter().map(|(_, boot)| boot.kernel.arch))?.judge(boots)
+}
+
+/// Prints the runs of all boots, in their order.
+fn list(boots: &[Boot]) -> anyhow::Result<u8> {
+    let mut out = std::io::stdout().lock();
+    for boot in boots {
+        for run in &boot.runs {
+            writeln!(out, "{:<7} {run}", boot.kernel.name)?;
         }
     }
+    let runs: usize = boots.iter().map(|boot| boot.runs.len()).sum();
+    writeln!(out, "{runs} runs on {} kernels", boots.len())?;
+    Ok(0)
 }
 
 /// Shared by all boots: a payload and a root file system for each architecture.

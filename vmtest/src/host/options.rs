@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::arch::Arch;
-use crate::matrix::{Kernel, Selection};
+use crate::matrix::{Kernel, Selection, today};
 use crate::plan::Plan;
 
 /// Boots real kernels in QEMU and proves that jbpf-prof's profiles are right on each. See docs/vmtest.md.
@@ -24,17 +24,24 @@ pub(super) struct Options {
     /// These cases only, in this order (a comma list, repeatable).
     #[arg(long, value_delimiter = ',')]
     case: Vec<String>,
-    /// Every JDK and every case on every kernel.
+    /// Every JDK and every case on every kernel, as far as kernels, JDKs and cases are not named.
     #[arg(long)]
     full: bool,
+    /// The day of the covering list, and of the JDK that each kernel has if none is named; days since 1970-01-01
+    /// [default: today].
+    #[arg(long, value_name = "N", default_value_t = today(), hide_default_value = true)]
+    day: usize,
+    /// Print what would run, and boot nothing.
+    #[arg(long, conflicts_with_all = ["run", "shell"])]
+    pub(super) list: bool,
     /// A prompt inside a guest of the one kernel that --kernel names; Ctrl-A X ends it.
     #[arg(long, conflicts_with_all = ["run", "jdk", "case", "full"])]
     shell: bool,
     /// One command of the shell inside such a guest; its exit code is that of vmtest.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["jdk", "case", "full"])]
     run: Option<String>,
-    /// The binary under test [default: the workspace's release build].
-    #[arg(long, env = "JBPF_PROF_BINARY", value_name = "FILE")]
+    /// The binary under test [default: JBPF_PROF_BINARY, or the one of the workspace's profile `quick`].
+    #[arg(long, value_name = "FILE")]
     pub(super) binary: Option<PathBuf>,
     /// Guests at the same time.
     #[arg(long, default_value_t = 2, value_name = "N")]
@@ -42,6 +49,9 @@ pub(super) struct Options {
     /// Use KVM, on a machine whose guests can.
     #[arg(long)]
     pub(super) kvm: bool,
+    /// QEMU's CPU model of x86-64 guests [default: max; host with --kvm].
+    #[arg(long, value_name = "MODEL")]
+    pub(super) cpu: Option<String>,
     /// Seconds that a guest may need for booting, and for saying anything at all.
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     pub(super) boot_patience: u64,
@@ -75,6 +85,7 @@ impl Options {
             jdks: self.jdk.clone(),
             cases: self.case.clone(),
             full: self.full,
+            day: self.day,
         }
     }
 }

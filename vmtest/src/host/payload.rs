@@ -58,13 +58,15 @@ impl Payload {
         let dir = tempfile::Builder::new().prefix("payload-").tempdir_in(&logs)?;
         let built = target.join(arch.triple());
         // The binary of `--binary` has this machine's architecture.
-        let named = options.binary.clone().filter(|_| arch.is_own());
-        let binary = named.unwrap_or_else(|| built.join("release/jbpf-prof"));
-        let own = if arch.is_own() { std::env::current_exe()? } else { built.join("debug/vmtest") };
-        for (file, package) in [(&binary, "jbpf-prof --release"), (&own, "vmtest")] {
+        let named =
+            options.binary.clone().or_else(|| std::env::var_os("JBPF_PROF_BINARY").map(PathBuf::from));
+        let named = named.filter(|_| arch.is_own());
+        let binary = named.unwrap_or_else(|| built.join("quick/jbpf-prof"));
+        let own = if arch.is_own() { std::env::current_exe()? } else { built.join("quick/vmtest") };
+        for (file, package) in [(&binary, "jbpf-prof"), (&own, "vmtest")] {
             ensure!(
                 file.is_file(),
-                "{} is not there: run `cargo build --locked -p {package} --target {}` first",
+                "{} is not there: run `cargo build --profile quick --locked -p {package} --target {}` first",
                 file.display(),
                 arch.triple()
             );

@@ -7,8 +7,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
+use super::super::folded::Folded;
 use super::super::profiler;
 use super::super::program::{LEISURELY, native, path};
+use super::super::share::{self, at_least, seen};
 use super::super::target::Target;
 use crate::plan::Found;
 
@@ -19,7 +21,9 @@ const CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "freezer"];
 /// The scheduler's weight of a leisurely program: `sched_prio_to_weight` in the kernel.
 const WEIGHT_AT_NICE_15: &str = "36";
 
-/// The samples that each chosen group must have at least.
+/// Seconds of the first profile of a hierarchy: up to six programs share the CPUs.
+const SECONDS: u64 = 4;
+/// The samples that a group of v1 must have at least that has an empty twin in v2.
 const MIN_SAMPLES: u64 = 100;
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
@@ -76,25 +80,31 @@ fn in_each(points: &[PathBuf], name: &str, found: &mut Found) -> anyhow::Result<
     let programs = trees.iter().map(Tree::start).collect::<anyhow::Result<Vec<_>>>()?;
     let others: Vec<&Group> = trees.iter().map(|tree| &tree.other).collect();
     let strangers = [start(&others, &path("kernel")), Target::start(&mut native("kernel"))];
-    let mut args = vec!["-F", "499", "-d", "4"];
+    let mut args = Vec::new();
     for tree in &trees {
         args.extend(["-G", tree.chosen.path()?]);
     }
-    let all = profiler::record(&args)?.folded;
+    let mut all = Folded::default();
+    let of_tree = |all: &Folded, tree: &Tree| all.keep(|stack| stack[0] == tree.name);
+    share::prove(SECONDS, |seconds| {
+        all.add(profiler::sample(seconds, &args)?.folded);
+        let strange = all.keep(|stack| trees.iter().all(|tree| stack[0] != tree.name));
+        ensure!(strange.total() == 0, "{name}: what is outside appears:\n{}", strange.top(5));
+        let claims = trees.iter().map(|tree| {
+            let what = format!("{name}, {}: samples with their names", tree.name);
+            at_least(0.95, what, &of_tree(&all, tree), |stack| {
+                stack.iter().any(|frame| frame.starts_with("burn"))
+            })
+        });
+        Ok(claims.collect())
+    })?;
     // A group can be removed only after its programs have ended.
     drop((programs, strangers));
-    let mut strange = all.clone();
     for tree in &trees {
-        let what = format!("{name}, {}", tree.name);
-        let own = all.keep(|stack| stack[0] == tree.name);
-        strange = strange.keep(|stack| stack[0] != tree.name);
-        ensure!(own.total() > MIN_SAMPLES, "{what}: only {} samples of {}", own.total(), all.total());
-        let named = own.share(|stack| stack.iter().any(|frame| frame.starts_with("burn")));
-        ensure!(named > 0.95, "{what}: {named} of the samples have their names:\n{}", own.top(5));
-        found.samples += own.total();
-        found.figure(&format!("{name}_{}", tree.name), own.total() as f64);
+        let own = of_tree(&all, tree).total();
+        found.samples += own;
+        found.figure(&format!("{name}_{}", tree.name), own as f64);
     }
-    ensure!(strange.total() == 0, "{name}: what is outside appears:\n{}", strange.top(5));
     Ok(())
 }
 
@@ -135,11 +145,17 @@ fn start(groups: &[&Group], program: &str) -> Target {
 fn misled(v1: &Path, v2: &Path) -> anyhow::Result<()> {
     let [full, empty] = [Group::make(&v1.join("twin"))?, Group::make(&v2.join("twin"))?];
     let inside = start(&[&full], &path("native"));
-    let profile = profiler::record(&["-F", "499", "-d", "3", "-G", empty.path()?])?;
+    let group = empty.path()?;
+    let mut all = Folded::default();
+    let proved = share::prove(1, |seconds| {
+        let profile = profiler::sample(seconds, &["-G", group])?;
+        all.add(profile.folded);
+        let what = format!("samples of a group that exists in v2, too: {}", profile.report["groups"]);
+        Ok(vec![seen(MIN_SAMPLES, what, &all, |_| true)])
+    });
     drop(inside);
     drop((full, empty));
-    ensure!(profile.folded.total() > 100, "the group of v2 hid that of v1: {}", profile.report["groups"]);
-    Ok(())
+    proved
 }
 
 /// A cgroup, removed on drop.

@@ -1,11 +1,14 @@
 //! A program that touches known numbers of new pages in two functions: each page fault is counted in its function, as a
-//! counter, at a tracepoint and at a kprobe, and so is each call of a function, at a uprobe. Another program's memory grows by
-//! known amounts.
+//! counter, at a tracepoint and at a kprobe, and so is each call of a function, at a uprobe. Another program's memory
+//! grows by known amounts.
+
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
-use super::super::profiler;
-use super::super::program::path;
+use super::super::profiler::{self, UNTIL_STOPPED};
+use super::super::program::{native, path};
+use super::super::target::Target;
 use crate::plan::Found;
 
 /// Rounds of `touched.c`, each of which touches 10 and 30 new pages.
@@ -21,8 +24,9 @@ const EVENTS: [(&str, [u64; 2]); 4] = [
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
-    for (event, times) in EVENTS {
-        found.samples += samples_of(&event.replace("FILE", &path("touched")), times)?;
+    for (nr, (event, times)) in EVENTS.into_iter().enumerate() {
+        let go = format!("/tmp/touched-{nr}");
+        found.samples += samples_of(&event.replace("FILE", &path("touched")), times, Path::new(&go))?;
     }
     found.samples += growth()?;
     found.samples += allocations()?;
@@ -42,7 +46,8 @@ fn java_allocations_are_accepted() -> anyhow::Result<()> {
 fn allocations() -> anyhow::Result<u64> {
     let said = "/tmp/allocations.said";
     let program = format!("exec {} 200 < /dev/null > {said}", path("allocations"));
-    let line = ["-e", "native-alloc", "--alloc-interval", "2KiB", "-d", "20", "--", "sh", "-c", &program];
+    let line =
+        ["-e", "native-alloc", "--alloc-interval", "2KiB", "-d", UNTIL_STOPPED, "--", "sh", "-c", &program];
     let profile = profiler::record(&line)?;
     let text = std::fs::read_to_string(said)?;
     let line =
@@ -65,12 +70,12 @@ fn allocations() -> anyhow::Result<u64> {
     Ok(profile.folded.total())
 }
 
-/// Memory of three kinds that `grown.c` adds. The kernel counts several pages at a time: from 6.2 on those of one kind, before
-/// those of 64 faults, whose kinds and functions differ. Then only the sum is known.
+/// Memory of three kinds that `grown.c` adds. The kernel counts several pages at a time: from 6.2 on those of one kind,
+/// before those of 64 faults, whose kinds and functions differ. Then only the sum is known.
 fn growth() -> anyhow::Result<u64> {
     let (file, said) = ("/tmp/grown", "/tmp/grown.said");
     let program = format!("exec {} /proc/self/exe 200 {file} end > {said}", path("grown"));
-    let profile = profiler::record(&["-e", "rss", "-d", "20", "--", "sh", "-c", &program])?;
+    let profile = profiler::record(&["-e", "rss", "-d", UNTIL_STOPPED, "--", "sh", "-c", &program])?;
     let text = std::fs::read_to_string(said)?;
     let line =
         text.lines().find_map(|line| line.strip_prefix("grown ")).context("the program did not end")?;
@@ -89,13 +94,16 @@ fn growth() -> anyhow::Result<u64> {
     Ok(profile.folded.total())
 }
 
-fn samples_of(event: &str, times: [u64; 2]) -> anyhow::Result<u64> {
-    let rounds = ROUNDS.to_string();
-    // The program waits for a file; this file exists already.
-    let command = [path("touched"), "/proc/self/exe".to_owned(), rounds];
-    let mut line = vec!["-e", event, "-d", "6", "--"];
-    line.extend(command.iter().map(String::as_str));
-    let profile = profiler::record(&line)?;
+/// Samples of the rounds of a program, which begin when the file `go` exists.
+fn samples_of(event: &str, times: [u64; 2], go: &Path) -> anyhow::Result<u64> {
+    let mut target = Target::start(native("touched").arg(go).arg(ROUNDS.to_string()));
+    let pid = target.pid().to_string();
+    let args = ["-e", event, "-d", UNTIL_STOPPED, "-p", &pid];
+    let profiler = profiler::start(profiler::binary(), &args)?;
+    profiler.wait_until_it_samples()?;
+    std::fs::write(go, "").context("the sign to begin")?;
+    target.wait_for(|line| line == "touched");
+    let profile = profiler.stop()?;
     let accounts = &profile.report["accounts"];
     ensure!(profile.report["event"] == event, "the report is of another event: {}", profile.report);
     ensure!(accounts["missed"] == 0 && accounts["lost"] == serde_json::json!([]), "not whole: {accounts}");

@@ -6,46 +6,56 @@ use anyhow::ensure;
 use super::super::folded::Folded;
 use super::super::profiler;
 use super::super::program::native;
+use super::super::share::{self, ShareClaim, at_least, at_most};
 use super::super::target::Target;
+use super::of;
 use crate::plan::Found;
 
-/// Samples that suffice: a wrong name would be in each sample.
-const ENOUGH: u64 = 100;
-
-pub(in super::super) fn run() -> anyhow::Result<Found> {
-    let mut found = Found::default();
-    for (name, wanted, unwanted) in [
-        ("inlined", "rotate_[i]", "inlined!fun_"),
-        // Section headers claim 2^60 bytes: names come from the symbol table, which is not compressed.
-        ("inlined-promises", "work", "_[i]"),
-        // One section holds 8 MiB of zeros: the strings of DWARF.
-        ("inlined-bomb", "work", "rotate"),
-        // A debug link with the absolute path of another file, whose names must not be used.
-        ("inlined-linked", "inlined-linked!fun_", "work"),
-    ] {
-        let all = profiled(name)?;
-        found.samples += all.total();
-        let has = |word: &str| all.share(|stack| stack.iter().any(|frame| frame.contains(word)));
-        let (with, without) = (has(wanted), has(unwanted));
-        ensure!(
-            with > 0.9 && without < 0.01,
-            "{name}: {wanted} {with}, {unwanted} {without}:\n{}",
-            all.top(5)
-        );
-    }
-    Ok(found)
+/// A program, a name that its samples must have, and one that they must not have.
+struct Attack {
+    program: &'static str,
+    wanted: &'static str,
+    unwanted: &'static str,
 }
 
-fn profiled(name: &str) -> anyhow::Result<Folded> {
-    let target = Target::start(&mut native(name));
-    let run = profiler::record(&["-F", "499", "-d", "2", "-p", &target.pid().to_string()])?;
-    ensure!(!run.stderr.contains("a worker crashed or timed out"), "{name}: a worker was lost over it");
-    let user = run.folded.keep(|stack| !stack.iter().any(|frame| frame.ends_with("_[k]")));
-    ensure!(
-        user.total() >= ENOUGH,
-        "{name}: {} samples are too few to decide:\n{}",
-        user.total(),
-        run.folded.top(5)
-    );
-    Ok(user)
+const ATTACKS: [Attack; 4] = [
+    // No attack: the names that debug information gives.
+    Attack { program: "inlined", wanted: "rotate_[i]", unwanted: "inlined!fun_" },
+    // Section headers claim 2^60 bytes: names come from the symbol table, which is not compressed.
+    Attack { program: "inlined-promises", wanted: "work", unwanted: "_[i]" },
+    // One section holds 8 MiB of zeros: the strings of DWARF.
+    Attack { program: "inlined-bomb", wanted: "work", unwanted: "rotate" },
+    // A debug link with the absolute path of another file, whose names must not be used.
+    Attack { program: "inlined-linked", wanted: "inlined-linked!fun_", unwanted: "work" },
+];
+
+/// The length of a process's name in the kernel.
+const COMM: usize = 15;
+/// Seconds of the first profile: four programs share the CPUs, and few wrong names are a claim about 1,000 samples of
+/// each.
+const SECONDS: u64 = 10;
+
+pub(in super::super) fn run() -> anyhow::Result<Found> {
+    let targets = ATTACKS.each_ref().map(|attack| Target::start(&mut native(attack.program)));
+    let pids = targets.each_ref().map(|target| target.pid().to_string()).join(",");
+    let mut user = Folded::default();
+    share::prove(SECONDS, |seconds| {
+        let run = profiler::sample(seconds, &["-p", &pids])?;
+        ensure!(!run.stderr.contains("a worker crashed or timed out"), "a worker was lost over a program");
+        user.add(run.folded.keep(|stack| !stack.iter().any(|frame| frame.ends_with("_[k]"))));
+        Ok(ATTACKS.iter().flat_map(|attack| attack.claims(&user)).collect())
+    })?;
+    Ok(Found { samples: user.total(), ..Found::default() })
+}
+
+impl Attack {
+    fn claims(&self, user: &Folded) -> [ShareClaim; 2] {
+        let Attack { program, wanted, unwanted } = self;
+        let own = of(user, &program[..program.len().min(COMM)]);
+        let has = |stack: &[String], word: &str| stack.iter().any(|frame| frame.contains(word));
+        [
+            at_least(0.9, format!("{program}: {wanted}"), &own, |stack| has(stack, wanted)),
+            at_most(0.01, format!("{program}: {unwanted}"), &own, |stack| has(stack, unwanted)),
+        ]
+    }
 }

@@ -5,17 +5,16 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::super::folded::{Folded, bare, reaches_root};
 use super::super::java::rounded;
 use super::super::profiler;
 use super::super::program::native;
+use super::super::share::{self, at_least};
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// Samples that suffice to see whether stacks are whole.
-const ENOUGH: u64 = 200;
 /// The calls of `leave.c`.
 const CALLS: [&str; 3] = ["outer", "middle", "burn"];
 
@@ -31,21 +30,18 @@ pub(in super::super) fn run() -> anyhow::Result<Found> {
     fs::write(group.join("cgroup.procs"), &pid).context("moving the program")?;
     let mut found = Found::default();
     for (what, target) in [("pid", ["-p", &pid]), ("group", ["-G", "/sys/fs/cgroup/leave"])] {
-        let all = profiler::record(&[&["-F", "499", "-d", "4"], &target[..]].concat())?.folded;
-        found.figure(&format!("{what}_whole"), rounded(whole(&all).context(what)?));
+        let mut all = Folded::default();
+        share::prove(share::STACKS, |seconds| {
+            all.add(profiler::sample(seconds, &target)?.folded);
+            Ok(vec![at_least(0.95, format!("whole stacks, by its {what}"), &all, is_whole)])
+        })?;
+        found.figure(&format!("{what}_whole"), rounded(all.share(is_whole)));
         found.samples += all.total();
     }
     Ok(found)
 }
 
-fn whole(all: &Folded) -> anyhow::Result<f64> {
-    let n = all.total();
-    ensure!(n >= ENOUGH, "{n} samples are too few to decide");
-    let is_whole = |stack: &[String]| {
-        let names: Vec<&str> = stack.iter().map(|frame| bare(frame)).collect();
-        names.windows(CALLS.len()).any(|part| part == CALLS) && reaches_root(stack)
-    };
-    let whole = all.share(is_whole);
-    ensure!(whole > 0.95, "only {whole} of {n} stacks are whole:\n{}", all.top(5));
-    Ok(whole)
+fn is_whole(stack: &[String]) -> bool {
+    let names: Vec<&str> = stack.iter().map(|frame| bare(frame)).collect();
+    names.windows(CALLS.len()).any(|part| part == CALLS) && reaches_root(stack)
 }

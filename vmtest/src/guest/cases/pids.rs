@@ -6,20 +6,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::super::folded::Folded;
+use super::super::folded::{Folded, is};
 use super::super::java::rounded;
-use super::super::profiler;
+use super::super::profiler::{self, RATE, UNTIL_STOPPED};
 use super::super::program::{leisurely, path};
+use super::super::share::{self, ShareClaim, at_most, seen};
 use super::super::target::Target;
+use super::of;
 use crate::plan::Found;
 
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 /// So few pids that each is reused every few seconds. Pids below `RESERVED_PIDS` (`kernel/pid.c`) are used only once.
 const FEW: u32 = 500;
 const RESERVED: u32 = 300;
-const SECONDS: u64 = 20;
-/// Memory that the profiler may use after some thousand processes, bytes.
+/// How often each pid is given in a profile, at least: each program then has pids that another one had before.
+const ROUNDS: u32 = 4;
+/// How often the case counts the processes.
+const COUNT_INTERVAL: Duration = Duration::from_millis(100);
+/// Memory that the profiler may use after so many processes, bytes.
 const MEMORY: u64 = 48 << 20;
+/// Samples that each program must have in its own function.
+const MIN_SAMPLES: u64 = 200;
+/// The programs, their own functions, and those of the other program.
+const PROGRAMS: [(&str, &str, &str); 2] =
+    [("turn_a", "work_of_a", "work_of_b"), ("turn_b", "work_of_b", "work_of_a")];
 
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let usual = fs::read_to_string(PID_MAX).context(PID_MAX)?;
@@ -42,37 +52,50 @@ fn storm() -> anyhow::Result<Found> {
         start("spawn", &["/bin/true"]),
         start("turn_a", &["5", "1000000", &b]),
     ];
-    let seconds = SECONDS.to_string();
-    let mut profiler = profiler::start(profiler::binary(), &["-F", "499", "-d", &seconds, "--all"])?;
-    profiler.wait_until_it_samples()?;
-    let (begin, forks) = (Instant::now(), forks()?);
-    std::thread::sleep(Duration::from_secs(SECONDS - 4));
-    let memory = resident(profiler.pid())?;
-    let rate = (self::forks()? - forks) as f64 / begin.elapsed().as_secs_f64();
-    let profile = profiler.finish()?;
+    let mut all = Folded::default();
+    let mut rate = 0.0_f64;
+    let mut memory = 0_u64;
+    let mut lost = 0_u64;
+    share::prove(0, |_| {
+        let args = ["-F", RATE, "-d", UNTIL_STOPPED, "--all"];
+        let profiler = profiler::start(profiler::binary(), &args)?;
+        profiler.wait_until_it_samples()?;
+        let (begin, before) = (Instant::now(), forks()?);
+        while forks()? - before < u64::from((FEW - RESERVED) * ROUNDS) {
+            std::thread::sleep(COUNT_INTERVAL);
+        }
+        rate = (forks()? - before) as f64 / begin.elapsed().as_secs_f64();
+        memory = memory.max(resident(profiler.pid())?);
+        ensure!(memory < MEMORY, "it has {memory} bytes of memory after {rate} processes a second");
+        let profile = profiler.stop()?;
+        lost += profiler::lost(&profile.report);
+        all.add(profile.folded);
+        claims(&all)
+    })?;
     drop(targets);
-    ensure!(memory < MEMORY, "it has {memory} bytes of memory after {rate} processes a second");
-    let mut found = Found::default();
-    let mut bad = Folded::default();
-    for (name, own, other) in [("turn_a", "work_of_a", "work_of_b"), ("turn_b", "work_of_b", "work_of_a")] {
-        let of_it = profile.folded.keep(|stack| stack[0] == name);
-        let (right, wrong) = (of_it.within(own).total(), of_it.within(other));
-        ensure!(wrong.total() == 0, "{name} has the other's names:\n{}", wrong.top(10));
-        ensure!(right > 200, "only {right} of {} samples of {name} work:\n{}", of_it.total(), of_it.top(10));
-        found.samples += of_it.total();
-        bad.add(of_it.keep(has_no_name));
-    }
-    let unknown = bad.total() as f64 / found.samples as f64;
-    ensure!(unknown < 0.05, "{unknown} of the samples have unknown frames:\n{}", bad.top(10));
-    // At least two rounds of the pids: each program then had pids that the other had before.
-    let pids = f64::from(FEW - RESERVED);
-    let rounds = rate * begin.elapsed().as_secs_f64() / pids;
-    ensure!(rounds > 2.0, "{rate} processes a second are too few for {pids} pids to be given again");
+    let of_them = of_programs(&all);
+    let mut found = Found { samples: of_them.total(), ..Found::default() };
     found.figure("forks_per_s", rate.round());
-    found.figure("unknown", rounded(unknown));
-    found.figure("lost", profiler::lost(&profile.report) as f64);
+    found.figure("unknown", rounded(of_them.share(has_no_name)));
+    found.figure("lost", lost as f64);
     found.figure("memory_kib", (memory >> 10) as f64);
     Ok(found)
+}
+
+fn of_programs(all: &Folded) -> Folded {
+    all.keep(|stack| PROGRAMS.iter().any(|(name, ..)| stack[0] == *name))
+}
+
+fn claims(all: &Folded) -> anyhow::Result<Vec<ShareClaim>> {
+    let mut claims = vec![at_most(0.05, "samples with unknown frames", &of_programs(all), has_no_name)];
+    for (name, own, other) in PROGRAMS {
+        let of_it = of(all, name);
+        let wrong = of_it.within(other);
+        ensure!(wrong.total() == 0, "{name} has the other's names:\n{}", wrong.top(10));
+        let is_own = |stack: &[String]| stack.iter().any(|frame| is(frame, own));
+        claims.push(seen(MIN_SAMPLES, format!("{name} in {own}"), &of_it, is_own));
+    }
+    Ok(claims)
 }
 
 /// Whether a frame is unknown. Frames outside `main` do not count: a slow emulated machine gets the unwind table of

@@ -1,20 +1,16 @@
 //! Features that read kernel fields that differ between versions. First, the original return addresses of functions
 //! with uretprobes of another tool, in 64-bit and 32-bit code. Second, stacks of 32-bit code without frame pointers.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use super::super::folded::{Folded, reaches_root};
 use super::super::java::rounded;
 use super::super::profiler;
 use super::super::program::native;
-use super::super::share::Effort;
+use super::super::share::{self, at_least};
 use super::super::target::Target;
 use crate::plan::Found;
 
-/// Samples of each program that suffice to see whether stacks are whole.
-const MIN_SAMPLES: u64 = 300;
-/// How many seconds of profile usually have [`MIN_SAMPLES`] samples.
-const SECONDS: u64 = 4;
 /// The calls of `chain`.
 const CALLS: usize = 40;
 
@@ -34,31 +30,24 @@ const PROGRAMS: [ProbedProgram; 3] = [
 pub(in super::super) fn run() -> anyhow::Result<Found> {
     let mut found = Found::default();
     for ProbedProgram { name, args, called } in PROGRAMS {
-        let all = stacks(name, args)?.within("work");
-        ensure!(all.total() >= MIN_SAMPLES, "{name} has only {} samples", all.total());
-        let whole = all.share(|stack| is_whole(stack, called));
-        let bad = all.keep(|stack| !is_whole(stack, called));
-        // A tick may come between the change of the address and the kernel's record of it, most often on slow CPUs.
-        ensure!(whole > 0.95, "only {whole} of {name}'s stacks are whole:\n{}", bad.top(5));
-        found.samples += all.total();
-        found.figure(name, rounded(whole));
+        let stacks = proved(name, args, called).context(name)?;
+        found.samples += stacks.total();
+        found.figure(name, rounded(stacks.share(|stack| is_whole(stack, called))));
     }
     Ok(found)
 }
 
-fn stacks(name: &'static str, args: &[&str]) -> anyhow::Result<Folded> {
+/// Stacks of `work` in a program, nearly all of which are whole.
+fn proved(name: &str, args: &[&str], called: &str) -> anyhow::Result<Folded> {
     let target = Target::start(native(name).args(args));
     let pid = target.pid().to_string();
-    let mut all = Folded::default();
-    let mut effort = Effort::beginning_with(SECONDS);
-    loop {
-        let seconds = effort.seconds().to_string();
-        let got = profiler::record(&["-F", "499", "-d", &seconds, "-p", &pid]).context(name)?;
-        all.add(got.folded);
-        if !effort.needs_more(all.within("work").total() as f64 / MIN_SAMPLES as f64) {
-            return Ok(all);
-        }
-    }
+    let mut work = Folded::default();
+    share::prove(share::STACKS, |seconds| {
+        work.add(profiler::sample(seconds, &["-p", &pid])?.folded.within("work"));
+        // A tick may come between the change of the address and the kernel's record of it, most often on slow CPUs.
+        Ok(vec![at_least(0.95, "whole stacks", &work, |stack| is_whole(stack, called))])
+    })?;
+    Ok(work)
 }
 
 /// Whether a stack has its whole chain. Other frames between `chain` and `by_value` are libc's, and those above `work`

@@ -3,15 +3,19 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::profiler::{self, Profile};
+use super::super::folded::{Folded, is};
+use super::super::profiler::{self, Profile, RATE};
 use super::super::program::native;
+use super::super::share::{self, at_least, seen};
 use super::super::target::Target;
 use crate::plan::{Found, PAYLOAD};
+
+/// The samples that each run that is not refused must have.
+const MIN_SAMPLES: u64 = 100;
 
 /// The lockdown comes last, because only a reboot undoes it.
 pub(in super::super) fn run() -> anyhow::Result<Found> {
@@ -40,18 +44,33 @@ struct Host {
 }
 
 impl Host {
-    fn args(&self) -> [&str; 6] {
-        ["-F", "499", "-d", "2", "-p", &self.pid]
+    fn args<'a>(&'a self, seconds: &'a str) -> [&'a str; 6] {
+        ["-F", RATE, "-d", seconds, "-p", &self.pid]
     }
 
-    fn record(&self, command: Command) -> anyhow::Result<Profile> {
-        let profile = profiler::recorded_by(command, &self.args())?;
-        ensure!(profile.folded.total() > 100, "only {} samples", profile.folded.total());
-        Ok(profile)
+    /// Takes profiles until they have enough samples, with the program's own names, and returns the number of samples.
+    /// `is_right` judges each profile.
+    fn proved(
+        &self,
+        command: impl Fn() -> Command,
+        is_right: impl Fn(&Profile) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u64> {
+        let mut all = Folded::default();
+        share::prove(1, |seconds| {
+            let profile = profiler::recorded_by(command(), &self.args(&seconds.to_string()))?;
+            is_right(&profile)?;
+            all.add(profile.folded);
+            let is_of_program = |stack: &[String]| stack.iter().any(|frame| is(frame, "main"));
+            Ok(vec![
+                seen(MIN_SAMPLES, "samples", &all, |_| true),
+                at_least(0.5, "the program's own names", &all, is_of_program),
+            ])
+        })?;
+        Ok(all.total())
     }
 
     fn refused(&self, mut command: Command, words: &str) -> anyhow::Result<()> {
-        profiler::refused(command.args(self.args()).args(["-o", "/tmp/none.folded"]), 3, words)
+        profiler::refused(command.args(self.args("2")).args(["-o", "/tmp/none.folded"]), 3, words)
     }
 
     fn no_root(&self) -> anyhow::Result<()> {
@@ -72,20 +91,17 @@ impl Host {
 
     /// Only kernel frames have no names.
     fn no_syslog(&self) -> anyhow::Result<u64> {
-        let profile = self.record(without("-syslog"))?;
-        nameless_kernel(&profile, "CAP_SYSLOG is missing")
+        self.proved(|| without("-syslog"), |profile| nameless_kernel(profile, "CAP_SYSLOG is missing"))
     }
 
     fn hidden_symbols(&self) -> anyhow::Result<u64> {
         let _restore = Sysctl::set("kernel/kptr_restrict", "2")?;
-        nameless_kernel(&self.record(profiler::binary())?, "kernel.kptr_restrict is 2")
+        self.proved(profiler::binary, |profile| nameless_kernel(profile, "kernel.kptr_restrict is 2"))
     }
 
     fn paranoid(&self) -> anyhow::Result<u64> {
         let _restore = Sysctl::set("kernel/perf_event_paranoid", "3")?;
-        let profile = self.record(profiler::binary())?;
-        ensure!(profile.stderr.contains("kernel.perf_event_paranoid is 3"), "it said: {}", profile.stderr);
-        Ok(profile.folded.total())
+        self.proved(profiler::binary, |profile| said(profile, "kernel.perf_event_paranoid is 3"))
     }
 
     /// Before 5.11 BPF maps count as locked memory, and only CAP_SYS_RESOURCE may raise its limit.
@@ -99,33 +115,28 @@ impl Host {
             self.refused(limited(), "of memory may be locked")?;
             return Ok(0);
         }
-        Ok(self.record(limited())?.folded.total())
+        self.proved(limited, |_| Ok(()))
     }
 
     /// `-F` is higher than the host allows.
     fn few_samples(&self) -> anyhow::Result<u64> {
         let _restore = Sysctl::set("kernel/perf_event_max_sample_rate", "199")?;
-        let profile = self.record(profiler::binary())?;
-        let shown = "--frequency 499: this host allows 199 samples a second";
-        ensure!(profile.stderr.contains(shown), "it said: {}", profile.stderr);
-        let rates =
-            ["requested_hz", "effective_hz"].map(|name| profile.report[name].as_f64().map(f64::round));
-        ensure!(rates == [Some(499.0), Some(199.0)], "{rates:?}");
-        Ok(profile.folded.total())
+        self.proved(profiler::binary, |profile| {
+            said(profile, "--frequency 499: this host allows 199 samples a second")?;
+            let rates =
+                ["requested_hz", "effective_hz"].map(|name| profile.report[name].as_f64().map(f64::round));
+            ensure!(rates == [Some(499.0), Some(199.0)], "{rates:?}");
+            Ok(())
+        })
     }
 
     /// The limit is lowered after the profiler has read it, and the kernel throttles the clock again and again. The
     /// lost time must show as missed samples.
     fn held_back(&self) -> anyhow::Result<u64> {
-        let profile = std::thread::scope(|scope| {
-            let lowered = scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(300));
-                Sysctl::set("kernel/perf_event_max_sample_rate", "100")
-            });
-            let profile = self.record(profiler::binary());
-            drop(lowered.join());
-            profile
-        })?;
+        let profiler = profiler::start(profiler::binary(), &self.args("3"))?;
+        profiler.wait_until_it_samples()?;
+        let _restore = Sysctl::set("kernel/perf_event_max_sample_rate", "100")?;
+        let profile = profiler.finish()?;
         let of = |name: &str| profile.report["accounts"][name].as_f64().unwrap_or_default();
         let (expected, missed) = (of("expected"), of("missed"));
         let seconds = profile.report["duration_s"].as_f64().unwrap_or_default();
@@ -155,20 +166,19 @@ fn without(capabilities: &str) -> Command {
     by("setpriv", &[&bounding, &inheritable])
 }
 
-fn nameless_kernel(profile: &Profile, words: &str) -> anyhow::Result<u64> {
+fn said(profile: &Profile, words: &str) -> anyhow::Result<()> {
     ensure!(profile.stderr.contains(words), "it did not say {words:?}: {}", profile.stderr);
-    let kernel: Vec<&String> = profile
-        .folded
-        .stacks()
-        .flat_map(|(stack, _)| stack)
-        .filter(|frame| frame.contains("[kernel]"))
-        .collect();
-    ensure!(!kernel.is_empty(), "no frame is [kernel]:\n{}", profile.folded.top(5));
-    let named = profile.folded.count(|stack| stack.iter().any(|f| f.ends_with("_[k]") && f.contains("read")));
-    ensure!(named == 0, "kernel symbols are hidden, and yet named:\n{}", profile.folded.top(5));
-    let own = profile.folded.count(|stack| stack.iter().any(|frame| frame == "main"));
-    ensure!(own * 2 > profile.folded.total(), "the program's own names are gone:\n{}", profile.folded.top(5));
-    Ok(profile.folded.total())
+    Ok(())
+}
+
+fn nameless_kernel(profile: &Profile, words: &str) -> anyhow::Result<()> {
+    said(profile, words)?;
+    let folded = &profile.folded;
+    let nameless = folded.count(|stack| stack.iter().any(|frame| frame.contains("[kernel]")));
+    ensure!(nameless > 0, "no frame is [kernel]:\n{}", folded.top(5));
+    let named = folded.count(|stack| stack.iter().any(|f| f.ends_with("_[k]") && f.contains("read")));
+    ensure!(named == 0, "kernel symbols are hidden, and yet named:\n{}", folded.top(5));
+    Ok(())
 }
 
 fn maps_are_locked() -> anyhow::Result<bool> {

@@ -3,13 +3,14 @@
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use testkit::claims::Tally;
 
-use super::super::folded::Folded;
-use super::super::java::{Known, described, judge, part, truth};
+use super::super::folded::{Folded, is, user_leaf};
+use super::super::java::{self, Known, Truth, described};
+use super::super::profiler::{self, RATE};
 use super::super::program::native;
-use super::super::share::Effort;
+use super::super::share::{self, counted, of_copies, of_stacks};
 use super::super::target::Target;
-use super::super::{profiler, share};
 use crate::matrix::ANY_JDK;
 use crate::plan::Found;
 
@@ -24,44 +25,47 @@ fn beside_itself() -> anyhow::Result<Found> {
     let before = target.lines().len();
     let pid = target.pid().to_string();
     let mut all = [Folded::default(), Folded::default()];
-    let mut effort = Effort::first();
-    loop {
-        let seconds = effort.seconds().to_string();
-        let args = ["-F", "499", "-d", &seconds, "--per-thread", "-p", &pid];
+    let mut truth = Truth::default();
+    share::prove(share::SHARES, |seconds| {
+        let seconds = seconds.to_string();
+        let args = ["-F", RATE, "-d", &seconds, "--per-thread", "-p", &pid];
         let runs = [profiler::start(profiler::binary(), &args)?, profiler::start(profiler::binary(), &args)?];
         for (all, run) in all.iter_mut().zip(runs) {
             let got = run.finish()?;
             described(&got.report)?;
             all.add(got.folded);
         }
-        if !effort.needs_more(all.iter().map(part).fold(1.0, f64::min)) {
-            break;
+        truth = Truth::read(&target.lines()[before..])?;
+        let mut claims = Vec::new();
+        for (all, which) in all.iter().zip(["the first of two", "the second of two"]) {
+            claims.extend(java::shares(all, &truth).into_iter().map(|claim| claim.of(which)));
         }
-    }
-    let truth = truth(&target.lines()[before..])?;
-    let mut found = judge(&all[0], &truth).context("the first of two")?;
-    let second = judge(&all[1], &truth).context("the second of two")?;
-    found.figure("second", second.samples as f64);
+        Ok(claims)
+    })?;
+    let mut found = java::found(&all[0], &truth);
+    found.figure("second", java::samples(&all[1]) as f64);
     Ok(found)
 }
 
 fn beside_perf(found: &mut Found) -> anyhow::Result<()> {
     let target = Target::start(&mut native("native"));
     let pid = target.pid().to_string();
-    let mut effort = Effort::first();
-    loop {
-        let (ours, perf) = both(&pid, effort.sum())?;
-        let n = perf.len() as u64;
-        if effort.needs_more(share::part(n.min(ours.total()))) {
-            continue;
-        }
-        let own = perf.iter().filter(|symbol| *symbol == "burn40").count();
-        share::check("burn40, by jbpf-prof", ours.self_share("burn40"), 0.4, ours.total())?;
-        share::check("burn40, by perf", own as f64 / n as f64, 0.4, n)?;
-        found.samples += ours.total();
-        found.figure("perf", n as f64);
-        return Ok(());
-    }
+    let mut ours = Folded::default();
+    let mut perf = Tally::default();
+    share::prove(share::SHARES, |seconds| {
+        let (folded, symbols) = both(&pid, seconds)?;
+        ours.add(folded);
+        perf.samples += symbols.len() as u64;
+        perf.hits += symbols.iter().filter(|symbol| *symbol == "burn40").count() as u64;
+        let is_own = |stack: &[String]| user_leaf(stack).is_some_and(|frame| is(frame, "burn40"));
+        Ok(vec![
+            of_stacks(of_copies(0.4), "burn40, by jbpf-prof", &ours, is_own),
+            counted(of_copies(0.4), "burn40, by perf", perf),
+        ])
+    })?;
+    found.samples += ours.total();
+    found.figure("perf", perf.samples as f64);
+    Ok(())
 }
 
 /// A profile beside perf's, and the symbol of each of perf's samples. Only user mode: perf shows an interrupt as a
@@ -71,10 +75,10 @@ fn both(pid: &str, seconds: u64) -> anyhow::Result<(Folded, Vec<String>)> {
     // jbpf-prof needs time to start, and perf must run all the time.
     let longer = (seconds + 2).to_string();
     let mut perf = Command::new("perf")
-        .args(["record", "-q", "-a", "-e", "cpu-clock:u", "-F", "499", "-o", data, "--", "sleep", &longer])
+        .args(["record", "-q", "-a", "-e", "cpu-clock:u", "-F", RATE, "-o", data, "--", "sleep", &longer])
         .spawn()
         .context("perf record")?;
-    let ours = profiler::record(&["-F", "499", "-d", &seconds.to_string(), "-p", pid])?.folded;
+    let ours = profiler::sample(seconds, &["-p", pid])?.folded;
     ensure!(perf.wait()?.success(), "perf record failed beside jbpf-prof");
     let script = Command::new("perf")
         .args(["script", "-i", data, "--pid", pid, "-F", "ip,sym"])
