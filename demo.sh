@@ -21,8 +21,8 @@ done
 setup_build
 setup_jdk
 say "building jbpf-prof (the first time takes some minutes)"
-build_release
-binary=$(release_binary "$(host_triple)")
+build_quick
+binary=$(quick_binary)
 
 say "starting a small Java shop"
 classes=${CARGO_TARGET_DIR:-target}/demo

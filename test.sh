@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Passes every test of jbpf-prof: formatting, lints, documentation, unit tests without root, the static binary, the demo,
-# the other architecture, fuzz targets for some seconds, end-to-end tests as root, the same on other kernels in QEMU.
+# Passes what every change of jbpf-prof must pass: lints, documentation, unit tests without root, the demo, end-to-end tests as
+# root, a check build for AArch64, and guests with other kernels in QEMU.
 #
-#   ./test.sh               all of it
-#   ./test.sh --quick       without the other architecture, the release, the fuzz targets, other kernels (vmtest) and the JDKs that
-#                           apt must fetch
+#   ./test.sh               all of that
+#   ./test.sh --full        also: each kernel with each JDK, the fuzz targets by time, the binary of AArch64, the files of a release
 #   ./test.sh NAME ...      only these steps: see `./test.sh --list`
 #
 # Installs through apt what is missing. Each step's output is in target/test/NAME.log. What is skipped is said, with the
@@ -24,17 +23,17 @@ unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 # Since Go 1.25 the first `go tool pprof` builds that tool: one cache for all users and steps.
 GO_CACHE=$LOGS/go
 
-STEPS="scripts fmt clippy doc unit build demo static cross release fuzz end-to-end vmtest"
-QUICK="scripts fmt clippy doc unit build demo static end-to-end"
+STEPS="scripts fmt build unit demo end-to-end clippy doc aarch64 vmtest"
+FULL="scripts fmt build unit demo end-to-end clippy doc fuzz release vmtest"
 
 step_scripts() {
-    local file
-    for file in demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh; do
+    local scripts=(demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh) file
+    for file in "${scripts[@]}"; do
         bash -n "$file" || return 1
     done
     if have shellcheck; then
-        shellcheck --shell=bash --external-sources --exclude=SC1091 demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh
-    fi || return 1
+        shellcheck --shell=bash --external-sources --exclude=SC1091 "${scripts[@]}" || return 1
+    fi
     if grep -rniE --include='*.rs' '"skip(s|ped)?\b' src tests jvm-symbols-agent | grep -v '"SKIP: '; then
         echo 'scripts/tally.sh counts lines that begin with "SKIP: "; these do not'
         return 1
@@ -47,17 +46,16 @@ step_clippy() { cargo clippy --workspace --all-targets --locked -- -D warnings; 
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked; }
 
-# Files of tests under tests/ that read only the source, the documents and golden files: they need no root and no release
-# binary.
-WITHOUT_ROOT="documents formats layers"
+# The binary and all programs of tests, in one profile.
+step_build() {
+    build_quick && binaries | grep . || return 1
+    check_static "$(quick_binary)" && package_is_complete "$(quick_binary)"
+}
 
-# Unit tests and the files above, as a user who may do nothing.
+# Unit tests, and tests of the source and of files, as a user who may do nothing.
 step_unit() {
-    local binaries binary name files=() nobody=()
-    for name in $WITHOUT_ROOT; do files+=(--test "$name"); done
-    binaries=$(test_binaries --workspace --lib --bins && test_binaries -p jvm-symbols-log --features reader --test '*' &&
-        test_binaries -p jbpf-prof "${files[@]}") || return 1
-    [ -n "$binaries" ] || { echo "no unit tests were built"; return 1; }
+    local all package binary rc=0 nobody=()
+    all=$(binaries) || return 1
     if [ "$(id -u)" = 0 ]; then
         nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all)
         if ! "${nobody[@]}" test -r "$REPO/Cargo.toml"; then
@@ -67,26 +65,12 @@ step_unit() {
         mkdir -p "$GO_CACHE" && chown -R 65534 "$GO_CACHE" || return 1
     fi
     while read -r package binary; do
+        case $(test_name "$binary") in end_to_end | harness) continue ;; esac
         echo "--- $binary"
         (cd "$package" && ${nobody[@]+"${nobody[@]}"} env -u CARGO_TARGET_DIR HOME=/nonexistent "GOCACHE=$GO_CACHE" \
-            "$binary" --show-output) || return 1
-    done <<<"$binaries"
-    cargo test --workspace --doc --locked
-}
-
-step_build() {
-    build_release || return 1
-    # In the target directory of the build, an installation is a copy.
-    local root=$LOGS/cargo-install
-    cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "${CARGO_TARGET_DIR:-target}" \
-        --root "$root" || return 1
-    "$root/bin/jbpf-prof" --version && rm -r "$root" || return 1
-    # Cargo keeps what it unpacked and built of these packages, also after they have changed.
-    local packages=$LOGS/packages
-    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/jvm-symbols-* "$packages"
-    # A build of each package would verify it. The profiler's takes minutes, so its list of files is compared instead.
-    local package=(cargo package --locked --offline --quiet --allow-dirty --target-dir "$packages" -p jvm-symbols-log -p jvm-symbols-agent)
-    "${package[@]}" && "${package[@]}" -p jbpf-prof --no-verify && package_is_complete && rm -r "$packages"
+            "$binary" --show-output) || rc=1
+    done <<<"$all"
+    return "$rc"
 }
 
 # What a newcomer runs first.
@@ -96,124 +80,112 @@ step_demo() {
     grep -q '^java;.*;thread_native_entry;.*;call_stub;.*;Shop\.[a-z]*_.*_\[j\]' "$LOGS/demo.folded"
 }
 
-step_static() { check_static "$(release_binary "$(host_triple)")"; }
-
-step_cross() {
-    setup_cross
-    if [ -n "$CROSS_WHY" ]; then
-        echo "SKIP: cross build for aarch64: $CROSS_WHY"
-        return 0
+# Real programs, as root: as many tests at a time as there are CPUs, then those that change the machine, one by one.
+step_end-to-end() {
+    if [ -n "$roots" ]; then
+        wait "$roots" || { cat "$LOGS/jdk-roots.log" && echo "SKIP: JDK root file systems: see above"; }
+    else
+        scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
-    build_cross --release || return 1
-    check_static "$(release_binary "$AARCH64")" || return 1
-    readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64'
+    local rc=0 alone=alone::
+    end_to_end --test-threads="$(nproc)" --skip "$alone" || rc=1
+    end_to_end --test-threads=1 "$alone" || rc=1
+    return "$rc"
 }
 
-# The files of a release, made of the binaries of the steps before, and used as a user would.
+# The end-to-end tests with these arguments. libtest prints how long a test took only with its unstable options.
+end_to_end() {
+    local package binary
+    read -r package binary < <(binaries end_to_end) || return 1
+    (cd "$package" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" RUSTC_BOOTSTRAP=1 \
+        "$binary" --show-output -Z unstable-options --report-time "$@")
+}
+
+# Whether the source compiles for the other architecture.
+step_aarch64() {
+    setup_cross
+    if [ -n "$CROSS_WHY" ]; then
+        echo "SKIP: check build for aarch64: $CROSS_WHY"
+        return 0
+    fi
+    cross check
+}
+
+# A release's binaries as users get them, and its files, used as a user would.
 step_release() {
     setup_cross
     if [ -n "$CROSS_WHY" ]; then
         echo "SKIP: a release needs a cross build for aarch64: $CROSS_WHY"
         return 0
     fi
-    build_release && build_cross --release || return 1
+    # Whether it builds, needs no other file and finds the right names is what is asked of it, and is no matter of speed.
+    build_release && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cross build --release || return 1
+    local binary
+    for binary in "$(release_binary "$(host_triple)")" "$(release_binary "$AARCH64")"; do
+        check_static "$binary" || return 1
+    done
+    readelf --file-header "$(release_binary "$AARCH64")" | grep -q 'Machine: *AArch64' || return 1
+    installation && packages || return 1
     as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" scripts/release/check.sh "$(release_binary "$(host_triple)")" \
         "$(release_binary "$AARCH64")"
 }
 
-step_fuzz() { fuzz/run.sh 3; }
-
-# Files of tests that each look at one program of their own, by its pid, or wait most of their time: what another such
-# file does meanwhile is no matter to them. The others look at the whole machine, or count what it has time for. Those that
-# take longest come first, so that none is left to run alone at the end.
-BESIDE="daemon diff debug_files hotspot vm jdks dead truth attach locks waits interpreted replay unwind options uprobes perf_maps symbols agent moved page thread_names capabilities wait_reasons found pauses alloc trace_context top events pprof jfr go chosen compat odd_jvms native_alloc"
-
-# Everything else under tests/, as root: first what wants the machine for itself, one file after the other, then the rest, two
-# at a time.
-step_end-to-end() {
-    local binaries package binary name rc=0 beside=()
-    if [ -n "$roots" ]; then
-        wait "$roots" || { cat "$LOGS/jdk-roots.log" && echo "SKIP: JDK root file systems: see above"; }
-    elif [ -z "$quick" ]; then
-        scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
-    fi
-    binaries=$(test_binaries --test '*') || return 1
-    build_release || return 1
-    [ -n "$binaries" ] || { echo "no end-to-end tests were built"; return 1; }
-    rm -f "$LOGS"/beside-*.log
-    while read -r package binary; do
-        name=$(test_name "$binary")
-        [[ " $BESIDE $WITHOUT_ROOT " == *" $name "* ]] || end_to_end "$package" "$binary" || rc=1
-    done <<<"$binaries"
-    for name in $BESIDE; do
-        while read -r package binary; do
-            [ "$(test_name "$binary")" != "$name" ] || beside+=("$package" "$binary")
-        done <<<"$binaries"
-    done
-    export -f end_to_end beside as_root have die test_name release_binary host_triple
-    export REPO CACHE LOGS GO_CACHE
-    printf '%s\0' "${beside[@]}" | xargs -0 -n 2 -P 2 bash -c 'beside "$@"' beside || rc=1
-    cat "$LOGS"/beside-*.log
-    return "$rc"
+# In the target directory of the build, an installation is a copy.
+installation() {
+    local root=$LOGS/cargo-install
+    cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "${CARGO_TARGET_DIR:-target}" \
+        --root "$root" && "$root/bin/jbpf-prof" --version && rm -r "$root"
 }
 
-# One file of end-to-end tests: PACKAGE_DIRECTORY TEST_BINARY.
-end_to_end() {
-    local start=$SECONDS rc=0
-    echo "--- $2"
-    (cd "$1" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" \
-        "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")" "$2" --show-output --test-threads=1) || rc=$?
-    echo "TOOK: $((SECONDS - start)) s $(test_name "$2")"
-    return "$rc"
+# The packages for crates.io.
+packages() {
+    # Cargo keeps what it unpacked and built of these packages, also after they have changed.
+    local packages=$LOGS/packages
+    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/jvm-symbols-* "$packages"
+    # A build of each package would verify it. The profiler's takes minutes, so its list of files is compared instead.
+    local package=(cargo package --locked --offline --quiet --allow-dirty --target-dir "$packages" -p jvm-symbols-log -p jvm-symbols-agent)
+    "${package[@]}" && "${package[@]}" -p jbpf-prof --no-verify && rm -r "$packages"
 }
 
-# The same with its output in a file of its own.
-beside() { end_to_end "$@" >"$LOGS/beside-$(test_name "$2").log" 2>&1; }
+step_fuzz() { fuzz/run.sh 30; }
 
-# The name of a file of tests, of the binary that cargo makes of it: NAME-HASH.
-test_name() { basename "${1%-*}"; }
-
-# Guests with other kernels, each with two JDKs; then the harness itself, broken on purpose. docs/vmtest.md.
+# Guests with other kernels: docs/vmtest.md. The harness itself, broken on purpose, only with --full.
 step_vmtest() {
     setup_vm
-    build_release || return 1
-    local binaries binary rc=0 settings
-    binaries=$(test_binaries -p vmtest --test harness) || return 1
-    settings=("PATH=$PATH:/usr/sbin:/sbin" "JBPF_PROF_CACHE=$CACHE" "JBPF_PROF_BINARY=$(release_binary "$(host_triple)")")
-    as_root env "${settings[@]}" "${CARGO_TARGET_DIR:-$REPO/target}/$(host_triple)/debug/vmtest" || rc=1
-    while read -r package binary; do
-        echo "--- $binary"
+    build_quick || return 1
+    local package binary rc=0 settings vmtest
+    settings=("PATH=$PATH:/usr/sbin:/sbin" "JBPF_PROF_CACHE=$CACHE" "JBPF_PROF_BINARY=$(quick_binary)")
+    read -r package binary < <(binaries harness) || return 1
+    vmtest=$(dirname "$(quick_binary)")/vmtest
+    as_root env "${settings[@]}" "$vmtest" ${full:+--full} || rc=1
+    if [ -n "$full" ]; then
         (cd "$package" && as_root env "${settings[@]}" "$binary" --ignored) || rc=1
-    done <<<"$binaries"
+    fi
     return "$rc"
 }
 
-quick=
+full=
 chosen=
 for arg in "$@"; do
     case $arg in
-    --quick) quick=yes ;;
+    --full) full=yes ;;
     --list)
-        echo "$STEPS"
+        tr ' ' '\n' <<<"$STEPS $FULL" | sort -u
         exit 0
         ;;
     -*) die "unknown switch $arg" ;;
-    *) [[ " $STEPS " == *" $arg "* ]] && chosen="$chosen $arg" || die "no step is called $arg; there are: $STEPS" ;;
+    *) [[ " $STEPS $FULL " == *" $arg "* ]] && chosen="$chosen $arg" || die "no step is called $arg: see ./test.sh --list" ;;
     esac
 done
-if [ -z "$chosen" ] && [ -n "$quick" ]; then
-    chosen=$QUICK
-    for name in $STEPS; do
-        [[ " $QUICK " == *" $name "* ]] || printf '%-12s left out by --quick\n' "$name"
-    done
-fi
 [ -n "$chosen" ] || chosen=$STEPS
+[ -z "$full" ] || [ "$chosen" != "$STEPS" ] || chosen=$FULL
 
+machine
 setup_tests
 # Root file systems with JDKs take minutes, mostly of the network. The steps before those that profile are builds: these run
 # meanwhile. Not through sudo, which may ask for a password.
 roots=
-if [[ " $chosen " == *" end-to-end "* ]] && [ -z "$quick" ] && [ "$(id -u)" = 0 ]; then
+if [[ " $chosen " == *" end-to-end "* ]] && [ "$(id -u)" = 0 ]; then
     scripts/jdk-roots.sh >"$LOGS/jdk-roots.log" 2>&1 &
     roots=$!
 fi

@@ -193,13 +193,6 @@ setup_cross() {
     fi
 }
 
-# Builds for the other architecture, after setup_cross: whether it builds, needs no other file and finds the right names
-# is what is asked of it, and is no matter of speed.
-build_cross() {
-    RUSTC=$CROSS_RUSTC CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
-        "$CROSS_CARGO" build --locked --target "$AARCH64" "$@"
-}
-
 has_aarch64() {
     [ -x "$1" ] && [ -d "$("$1" --print sysroot)/lib/rustlib/$AARCH64/lib" ]
 }
