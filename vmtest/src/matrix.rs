@@ -78,22 +78,22 @@ const EVERYWHERE: &str = "profile";
 
 /// The cases, in the order in which they run. `refusals` ends with a lockdown of the kernel that only a reboot undoes.
 pub(crate) const CASES: [Case; 16] = [
-    java(EVERYWHERE, 600),
-    java("agentpath", 600),
-    java("unwind", 600),
-    java("locks", 600),
-    case("native", 300),
-    case("events", 300),
-    case("waits", 300),
-    case("leave", 300),
-    case("hostile", 300),
-    case("probed", 300),
-    case("hotplug", 300),
-    case("cgroup", 600),
-    case("two", 600),
-    case("musl", 300),
-    case("pids", 300),
-    case("refusals", 600),
+    java(EVERYWHERE, 1_200),
+    java("agentpath", 1_200),
+    java("unwind", 1_200),
+    java("locks", 1_200),
+    case("native", 600),
+    case("events", 600),
+    case("waits", 600),
+    case("leave", 600),
+    case("hostile", 600),
+    case("probed", 600),
+    case("hotplug", 600),
+    case("cgroup", 1_200),
+    case("two", 1_200),
+    case("musl", 600),
+    case("pids", 600),
+    case("refusals", 1_200),
 ];
 
 /// Cases that must fail, for the tests of the harness; they run only if they are named.
