@@ -25,7 +25,7 @@ build_quick
 binary=$(quick_binary)
 
 say "starting a small Java shop"
-classes=${CARGO_TARGET_DIR:-target}/demo
+classes=$(target_directory)/demo
 mkdir -p "$classes"
 javac -d "$classes" tests/programs/Target.java tests/programs/Shop.java
 # It ends with its standard input, so with this script, however that ends.

@@ -133,7 +133,7 @@ step_release() {
 # In the target directory of the build, an installation is a copy.
 installation() {
     local root=$LOGS/cargo-install
-    cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "${CARGO_TARGET_DIR:-target}" \
+    cargo install --path . --locked --offline --quiet --no-track --force --target "$(host_triple)" --target-dir "$(target_directory)" \
         --root "$root" && "$root/bin/jbpf-prof" --version && rm -r "$root"
 }
 
@@ -177,8 +177,10 @@ for arg in "$@"; do
     *) [[ " $STEPS $FULL " == *" $arg "* ]] && chosen="$chosen $arg" || die "no step is called $arg: see ./test.sh --list" ;;
     esac
 done
-[ -n "$chosen" ] || chosen=$STEPS
-[ -z "$full" ] || [ "$chosen" != "$STEPS" ] || chosen=$FULL
+if [ -z "$chosen" ]; then
+    chosen=$STEPS
+    [ -z "$full" ] || chosen=$FULL
+fi
 
 machine
 setup_tests

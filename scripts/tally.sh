@@ -9,7 +9,7 @@ left_out=()
 failures=()
 rows=()
 
-LOGS=${CARGO_TARGET_DIR:-$REPO/target}/test
+LOGS=$(target_directory)/test
 mkdir -p "$LOGS"
 
 # Prints "PACKAGE_DIRECTORY TEST_BINARY" for each test binary that `cargo test ARGS` would run, after building them.
@@ -104,27 +104,26 @@ run_step() {
 }
 
 # What libtest says in a log about how many tests passed or failed.
-sum_of() { sed -n "s/^test result: .* \([0-9]*\) $1; .*/\1/p; s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
+sum_of() { sed -n "s/^test result: .* \([0-9]*\) $1; .*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'; }
 
 # Each failed test of a step with its first message; for a step without tests its errors, or the end of its output.
 reasons() {
     local found
-    found=$(awk -v step="$1" '
+    found=$(awk '
         /^(successes|failures):$/ { section = $1 }
         section == "failures:" && /^---- .* stdout ----$/ { name = $2; next }
-        name != "" && /panicked at/ { printf "%s: %s\n", step, name; left = 8; name = ""; next }
+        name != "" && /panicked at/ { print name; left = 8; name = ""; next }
         left > 0 && /^(note: |stack backtrace|$)/ { left = 0 }
         left > 0 { print "    " substr($0, 1, 400); left-- }
-        /^FAILED: / { print step ": " $0 }' "$2")
+        /^FAILED: /' "$2")
     [ -n "$found" ] || found=$(grep -nE -A 8 '^(error|warning|fatal|.*: FAILED)' "$2" | head -n 40)
     [ -n "$found" ] || found=$(tail -n 15 "$2")
-    printf '%s\n' "$found" | sed "1s/^/$1: /;1s/^$1: $1: /$1: /"
+    printf '%s:\n%s\n' "$1" "$found"
 }
 
 # The reasons for what was skipped, left out or failed, the steps, the slowest tests, and the closing line. What a distribution
 # does not bring, and setup.sh does not fetch, is left out: that is no failure anywhere.
 summary() {
-    local line
     if [ ${#skips[@]} -gt 0 ]; then
         printf '\nskipped:\n'
         printf '  %s\n' "${skips[@]}"
