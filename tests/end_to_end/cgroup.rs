@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::cgroup::{Group, Throttling, hierarchies, naming};
 use testkit::claims::{Tally, at_least, prove, prove_tallies};
-use testkit::folded::{Folded, is, user_leaf};
+use testkit::folded::{Folded, has, is, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container};
 use testkit::profiler::{self, ALL, Profile, Sampling, is_main_thread, out_file, while_sampling};
 use testkit::spent::{Watch, spend};
@@ -558,7 +558,7 @@ fn a_jvm_in_a_container_by_the_containers_name() {
                 assert_eq!(jvms.len(), 1, "{jvms:?}");
                 profile.folded
             };
-            let named = |stack: &[String]| stack.iter().any(|frame| is(frame, "Shares.round"));
+            let named = has("Shares.round");
             // How much the compiler threads work is a matter of the machine.
             prove(batch, &[at_least(0.9, "named stacks of the main thread", named).among(is_main_thread)]);
         }

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use testkit::claims::{StackClaim, at_least, at_most, prove};
-use testkit::folded::{Folded, is, user_leaf};
-use testkit::profiler::profile_by;
+use testkit::folded::{has, is, user_leaf};
+use testkit::profiler::short_slice;
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
 
@@ -48,22 +48,16 @@ fn frames(args: &[&str]) -> Option<Target> {
     Some(Target::start(Command::new(program).args(args)))
 }
 
-/// A profile of one second: on a free machine, its samples decide all claims of this file.
-fn second(target: &Target) -> Folded {
-    profile_by(&["-F", "2999"], target, 1).folded
-}
-
 /// Nearly all stacks with the last of these names have all of them in this order, roots first.
 fn callers<'a>(names: &'a [&'a str]) -> Vec<StackClaim<'a>> {
     let leaf = names[names.len() - 1];
-    let has_leaf = move |stack: &[String]| stack.iter().any(|frame| is(frame, leaf));
     let right = move |stack: &[String]| {
         let own = stack.iter().filter(|frame| names.iter().any(|name| is(frame, name)));
         own.map(String::as_str).eq(names.iter().copied())
     };
     vec![
-        at_least(0.25, format!("stacks of {leaf}"), has_leaf),
-        at_least(0.98, format!("stacks of {leaf} with {names:?}"), right).among(has_leaf),
+        at_least(0.25, format!("stacks of {leaf}"), has(leaf)),
+        at_least(0.98, format!("stacks of {leaf} with {names:?}"), right).among(has(leaf)),
         at_most(0.01, "unknown frames", |stack| stack.iter().any(|frame| frame.starts_with("[unknown"))),
     ]
 }
@@ -74,7 +68,7 @@ fn a_chain_through_libc_is_whole_frame_by_frame() {
         let Some(target) = frames(&[mode]) else { return };
         let names = [&["_start", root][..], &["chain"; 40], &["by_value", "work"]].concat();
         let names = if mode == "chain" { &names[..] } else { &names[1..] };
-        prove(|| second(&target), &callers(names));
+        prove(|| short_slice(&target, &[]).folded, &callers(names));
     }
 }
 
@@ -84,14 +78,14 @@ fn frame_pointers_are_followed_where_no_table_is() {
     let Some(program) = compiled("uprobes.c", "uprobes-32-fp", &flags) else { return };
     let target = Target::start(Command::new(program).args(["chain", "40"]));
     let names = [&["main", "run"][..], &["chain"; 40], &["by_value", "work"]].concat();
-    prove(|| second(&target), &callers(&names));
+    prove(|| short_slice(&target, &[]).folded, &callers(&names));
 }
 
 #[test]
 fn a_leaf_has_its_caller_in_prologue_and_epilogue_too() {
     let Some(target) = frames(&["leaves"]) else { return };
     let is_tiny = |stack: &[String]| user_leaf(stack).is_some_and(|leaf| is(leaf, "tiny"));
-    prove(|| second(&target).keep(is_tiny), &callers(&["_start", "main", "caller", "tiny"]));
+    prove(|| short_slice(&target, &[]).folded.keep(is_tiny), &callers(&["_start", "main", "caller", "tiny"]));
 }
 
 #[test]
@@ -99,7 +93,7 @@ fn signal_handlers_stand_on_what_they_interrupted() {
     for args in [&["signal"][..], &["signal", "stack"]] {
         let Some(target) = frames(args) else { return };
         let names = ["_start", "main", "spin", "__kernel_sigreturn", "on_alarm", "work"];
-        prove(|| second(&target), &callers(&names));
+        prove(|| short_slice(&target, &[]).folded, &callers(&names));
     }
 }
 
@@ -109,9 +103,9 @@ fn coroutines_begin_where_libc_begins_them() {
     let names = [&["in_coroutine"][..], &["chain"; 40], &["by_value", "work"]].concat();
     let mut claims = callers(&names);
     let begins = |stack: &[String]| stack.get(2).is_some_and(|frame| is(frame, "in_coroutine"));
-    let works = |stack: &[String]| stack.iter().any(|frame| is(frame, "work"));
+    let works = has("work");
     claims.push(at_least(0.98, "stacks that begin with the coroutine", begins).among(works));
-    prove(|| second(&target), &claims);
+    prove(|| short_slice(&target, &[]).folded, &claims);
 }
 
 /// The kernel is entered from the vdso of 32-bit programs, which 64-bit programs do not have.
@@ -123,7 +117,7 @@ fn system_calls_have_callers() {
     claims.push(at_least(0.9, "stacks that end in the kernel", |stack| {
         stack.last().is_some_and(|frame| frame.ends_with("_[k]"))
     }));
-    prove(|| second(&target).within("read"), &claims);
+    prove(|| short_slice(&target, &[]).folded.within("read"), &claims);
 }
 
 #[test]
@@ -131,5 +125,5 @@ fn functions_with_uretprobes_have_their_callers() {
     let Some(program) = compiled("uprobes.c", "uprobes-32", &["-fomit-frame-pointer"]) else { return };
     let target = Target::start(Command::new(program).args(["chain", "10", "chain", "by_value", "work"]));
     let names = [&["_start", "main", "run"][..], &["chain"; 10], &["by_value", "work"]].concat();
-    prove(|| second(&target), &callers(&names));
+    prove(|| short_slice(&target, &[]).folded, &callers(&names));
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use testkit::claims::{at_least, prove};
 use testkit::container;
-use testkit::folded::{Folded, is};
+use testkit::folded::{Folded, has, is};
 use testkit::profiler::{finish, profile};
 use testkit::target::Target;
 use testkit::{is_root, lacks, sources};
@@ -128,7 +128,7 @@ fn packages_of_split_dwarf_are_read() {
     let target = Target::start(&mut Command::new(&svc));
     prove(|| folded(&target), &[at_least(0.9, "inlined calls", is_in_rotate)]);
     fs::remove_file(package).unwrap();
-    let named = |stack: &[String]| stack.iter().any(|frame| is(frame, "work"));
+    let named = has("work");
     let without = prove(|| folded(&target), &[at_least(0.9, "stacks with names", named)]);
     assert_eq!(without.count(is_in_rotate), 0, "{}", without.top(5));
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::claims::{at_least, prove, seen, share};
-use testkit::profiler::profile_by;
+use testkit::profiler::{profile_at_high_rate, short_slice};
 use testkit::target::Target;
 use testkit::{is_root, lacks, native, scratch, sources};
 
@@ -54,7 +54,7 @@ fn assert_has_names(program: &Path) {
     let target = Target::start(&mut Command::new(program));
     let name = program.file_name().unwrap().to_str().unwrap();
     let batch = || {
-        let profile = profile_by(&["-F", "2999"], &target, 2);
+        let profile = profile_at_high_rate(&target, 2, &[]);
         let stripped = profile.report["stripped"].as_array().unwrap();
         assert_eq!(stripped.len(), 0, "{name}: {stripped:?}");
         profile.folded
@@ -106,6 +106,6 @@ fn stripped_programs_with_c_code_have_the_names_of_go() {
             at_least(0.9, format!("{name}: C code"), is_c),
             at_least(0.99, format!("{name}: C code with its caller"), called).among(is_c),
         ];
-        prove(|| profile_by(&["-F", "2999"], &target, 1).folded, &claims);
+        prove(|| short_slice(&target, &[]).folded, &claims);
     }
 }

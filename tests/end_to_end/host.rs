@@ -12,7 +12,7 @@ use seccompiler::{
 };
 use testkit::cgroup::Group;
 use testkit::claims::{at_least, at_most, prove};
-use testkit::folded::{Folded, is};
+use testkit::folded::{Folded, has};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{self, ALL, Profile, binary, out_file, report_after_ready};
 use testkit::spent::Watch;
@@ -112,7 +112,7 @@ fn a_filter_that_does_not_know_openat2_is_a_warning() {
         Folded::parse(&run.stdout)
     };
     // The file is found through its process, which is alive.
-    let named = |stack: &[String]| stack.iter().any(|frame| is(frame, "main"));
+    let named = has("main");
     prove(batch, &[at_least(0.9, "stacks with names", named)]);
 }
 

@@ -3,12 +3,11 @@
 use std::process::Command;
 
 use testkit::claims::{at_least, at_most, prove, seen};
-use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
-use testkit::java::{
-    FRAME_POINTERS, Jdk, MainSlices, Program, burn_shares, classes, in_container, main_short_slice, on_host,
-    short_slice,
+use testkit::folded::{Folded, bare, has, is, reaches_root, user_leaf};
+use testkit::java::{FRAME_POINTERS, Jdk, MainSlices, Program, burn_shares, classes, in_container, on_host};
+use testkit::profiler::{
+    self, binary, main_short_slice, main_slice, out_file, profile, report_after_ready, short_slice,
 };
-use testkit::profiler::{self, binary, main_slice, out_file, profile, report_after_ready};
 use testkit::spent::Watch;
 use testkit::target::Target;
 use testkit::{is_root, scratch, sources};
@@ -267,7 +266,7 @@ fn recursion_a_thousand_deep_is_whole() {
     let is_whole = |stack: &[String]| {
         stack.iter().filter(|frame| is(frame, "Deep.down")).count() == 1000 && reaches_root(stack)
     };
-    let in_leaf = |stack: &[String]| stack.iter().any(|frame| is(frame, "Deep.leaf"));
+    let in_leaf = has("Deep.leaf");
     prove(
         || short_slice(&target, &[]).folded,
         &[at_least(0.99, "whole stacks of the leaf", is_whole).among(in_leaf)],
@@ -481,11 +480,11 @@ fn hostile_stacks_are_cut() {
     }
     for words in ["readable", "unreadable"] {
         let target = default_flags("Hostile").args(&[words]).start(&Jdk::host());
-        let is_expensive = |stack: &[String]| stack.iter().any(|frame| is(frame, "Hostile.spin"));
+        let is_expensive = has("Hostile.spin");
         let is_cut = |stack: &[String]| stack.iter().any(|frame| frame == "[truncated]");
         let claims = [
-            seen(51, format!("{words}: expensive stacks"), is_expensive),
-            at_least(0.5, format!("{words}: expensive stacks that are cut"), is_cut).among(is_expensive),
+            seen(51, format!("{words}: expensive stacks"), &is_expensive),
+            at_least(0.5, format!("{words}: expensive stacks that are cut"), is_cut).among(&is_expensive),
         ];
         // Each stack takes milliseconds: not at the rate of other tests.
         prove(|| profile(&target, 1, VM).folded, &claims);

@@ -3,10 +3,8 @@
 use testkit::claims::{StackClaim, at_least, at_most, prove, share};
 use testkit::folded::{bare, reaches_root, user_leaf};
 use testkit::is_root;
-use testkit::java::{
-    FRAME_POINTERS, Jdk, Program, in_container, main_short_slice, on_host, short_slice, while_classes_go,
-};
-use testkit::profiler::{assert_loops_have_their_time, main_slice};
+use testkit::java::{FRAME_POINTERS, Jdk, Program, in_container, on_host, while_classes_go};
+use testkit::profiler::{assert_loops_have_their_time, main_short_slice, main_slice, short_slice};
 
 #[test]
 fn jdk_17_wherever_compiled_code_has_its_names_from() {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::claims::{at_least, at_most, prove, seen};
-use testkit::folded::{is, reaches_root};
+use testkit::folded::{has, is, reaches_root};
 use testkit::java::{
-    Jdk, MainSlices, Program, burn_shares, has_unknown_frame_of_shares, in_container, on_host, short_slice,
+    Jdk, MainSlices, Program, burn_shares, has_unknown_frame_of_shares, in_container, on_host,
 };
-use testkit::profiler::{profile, run, while_sampling};
+use testkit::profiler::{profile, run, short_slice, while_sampling};
 use testkit::spent;
 use testkit::target::Target;
 
@@ -166,7 +166,7 @@ fn is_read_and_listed_without_its_socket(target: &mut Target) {
     assert_eq!(removed, 1, "this test did not test");
     let [.., attach, names, _] = row_of(target);
     assert_eq!([attach, names], ["no: no answer", "memory"]);
-    let is_named = |stack: &[String]| stack.iter().any(|frame| is(frame, "Shares.round"));
+    let is_named = has("Shares.round");
     let slice = || {
         let read = short_slice(target, &[]);
         let jvm = &read.report["jvms"][0];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testkit::claims::{StackClaim, at_least, at_most, prove, seen};
 use testkit::folded::{Folded, is, user_leaf};
-use testkit::profiler::{profile, profile_by, slice, while_sampling};
+use testkit::profiler::{profile, short_slice, slice, while_sampling};
 use testkit::target::Target;
 use testkit::{is_root, lacks, native, scratch, skip, spent};
 
@@ -68,7 +68,7 @@ fn a_programs_own_code_has_its_names_and_callers() {
         assert!(has_moved(&target));
         let mut claims = named(how);
         claims.extend(whole(0.98, how));
-        prove(|| profile_by(&["-F", "2999"], &target, 1).folded, &claims);
+        prove(|| short_slice(&target, &[]).folded, &claims);
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::claims::{Tally, at_least, prove, prove_tallies, seen};
-use testkit::folded::{Folded, is};
+use testkit::folded::{Folded, has, is};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{
     Profile, binary, finish, lost, out_file, profile, profile_by, record_watching, run, slice,
@@ -20,11 +20,6 @@ use testkit::{is_root, native};
 
 fn args(list: &[&str]) -> Vec<String> {
     list.iter().map(|a| (*a).to_owned()).collect()
-}
-
-/// Whether a stack has a frame of this name.
-fn has(name: impl AsRef<str>) -> impl Fn(&[String]) -> bool {
-    move |stack: &[String]| stack.iter().any(|frame| is(frame, name.as_ref()))
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::cgroup::{Group, naming};
 use testkit::claims::{StackClaim, at_least, at_most, prove, seen};
-use testkit::folded::{Folded, is, reaches_root};
+use testkit::folded::{Folded, has, reaches_root};
 use testkit::java::Program;
 use testkit::profiler::{Profile, Sampling, profile, record, record_watching};
 use testkit::spent::{Watch, spend};
@@ -21,11 +21,6 @@ use testkit::{is_root, native, scratch};
 /// The path of a compiled program as an argument.
 fn path(name: &str) -> String {
     native::program(name).to_str().unwrap().to_owned()
-}
-
-/// Whether a stack has a frame of this name.
-fn has(name: &'static str) -> impl Fn(&[String]) -> bool + Copy {
-    move |stack: &[String]| stack.iter().any(|frame| is(frame, name))
 }
 
 /// Whether a stack is of the process with this name.
@@ -113,7 +108,7 @@ fn children_are_followed_if_asked_for() {
         with.assert_samples_of(&[spawn.pid()], with.folded.total());
         with.folded
     };
-    prove(with, &[at_least(0.8, "work of the children", work)]);
+    prove(with, &[at_least(0.8, "work of the children", &work)]);
     let without = profile(&spawn, 2, &[]);
     // The children that it waited for ran all the time.
     assert!(without.ticks_of(&[spawn.pid()]).0 > 100.0);

@@ -10,8 +10,8 @@ use jbpf_prof::process::procfs;
 use jbpf_prof::sample::MonoNs;
 use testkit::claims::{Tally, prove_tallies};
 use testkit::folded::Folded;
-use testkit::java::{Jdk, Program, in_container, on_host, short_slice};
-use testkit::profiler::binary;
+use testkit::java::{Jdk, Program, in_container, on_host};
+use testkit::profiler::{binary, short_slice};
 use testkit::target::Target;
 use testkit::wald::Claim;
 

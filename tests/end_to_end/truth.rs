@@ -3,22 +3,12 @@
 use std::collections::BTreeMap;
 
 use testkit::claims::{StackClaim, at_least, at_most, prove, seen, share};
-use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
+use testkit::folded::{Folded, bare, has, has_leaf, is, reaches_root, user_leaf};
 use testkit::java::{Jdk, Program, in_container, while_classes_go};
 use testkit::profiler::{assert_loops_have_their_time, main_slice, profile, slice};
 use testkit::{is_root, native};
 
 const BURNS: [(&str, f64); 4] = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
-
-/// Whether a stack has a frame of this name.
-fn has(name: impl AsRef<str>) -> impl Fn(&[String]) -> bool {
-    move |stack| stack.iter().any(|frame| is(frame, name.as_ref()))
-}
-
-/// Whether a stack's innermost frame outside the kernel has this name.
-fn has_leaf(name: impl AsRef<str>) -> impl Fn(&[String]) -> bool {
-    move |stack| user_leaf(stack).is_some_and(|leaf| is(leaf, name.as_ref()))
-}
 
 #[test]
 fn native_functions_have_their_shares() {

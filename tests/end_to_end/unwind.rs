@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::claims::{StackClaim, Tally, at_least, prove, prove_tallies, seen};
-use testkit::folded::{is, reaches_root, user_leaf};
-use testkit::profiler::{Profile, profile, profile_by, record, slice};
+use testkit::folded::{has, is, reaches_root, user_leaf};
+use testkit::profiler::{profile, record, short_slice, slice};
 use testkit::target::Target;
 use testkit::wald::Claim;
 use testkit::{is_root, lacks, native, scratch, skip, sources};
@@ -23,11 +23,6 @@ fn frames(args: &[&str]) -> Target {
     Target::start(Command::new(native::without_frame_pointers("frames.c")).args(args))
 }
 
-/// A profile of one second: on a free machine, its samples decide all claims that need fewer than 2,500.
-fn second(target: &Target) -> Profile {
-    profile_by(&["-F", "2999"], target, 1)
-}
-
 /// Nearly all stacks reach the root.
 fn whole(what: &str) -> StackClaim<'static> {
     at_least(0.98, format!("{what}: stacks that reach the root"), reaches_root)
@@ -36,11 +31,6 @@ fn whole(what: &str) -> StackClaim<'static> {
 /// Nearly all samples are in the function that works.
 fn in_work() -> StackClaim<'static> {
     at_least(0.9, "samples in work", has("work"))
-}
-
-/// Whether a stack has a frame of this name.
-fn has(name: &str) -> impl Fn(&[String]) -> bool {
-    move |stack| stack.iter().any(|frame| is(frame, name))
 }
 
 /// Whether a stack has these names in this order, possibly with others between them.
@@ -75,7 +65,7 @@ fn a_chain_through_libc_is_whole_frame_by_frame() {
                 && stack.iter().any(|frame| frame.starts_with("qsort") || frame.contains("libc.so"))
         };
         let right = at_least(0.995, format!("{mode}: stacks with all frames"), right).among(has("work"));
-        prove(|| second(&target).folded, &[whole(mode), in_work(), right]);
+        prove(|| short_slice(&target, &[]).folded, &[whole(mode), in_work(), right]);
     }
 }
 
@@ -90,13 +80,16 @@ fn deep_stacks_are_whole_or_marked() {
         of_chain(stack) == 1000 && has_in_order(stack, &["main", "chain", "by_value", "work"])
     };
     let right = at_least(0.995, "stacks with all frames", right).among(has("work"));
-    prove(|| second(&target).folded, &[whole("1,000 calls").among(has("work")), right]);
+    prove(|| short_slice(&target, &[]).folded, &[whole("1,000 calls").among(has("work")), right]);
     drop(target);
     let target = frames(&["chain", "1500"]);
     let marked = |stack: &[String]| {
         (1000..=1024).contains(&of_chain(stack)) && stack.iter().take(3).any(|frame| frame == "[truncated]")
     };
-    prove(|| second(&target).folded, &[at_least(0.995, "marked stacks", marked).among(has("work"))]);
+    prove(
+        || short_slice(&target, &[]).folded,
+        &[at_least(0.995, "marked stacks", marked).among(has("work"))],
+    );
 }
 
 /// These children end before their mappings can be read, so the profiler uses their parent's mappings.
@@ -158,7 +151,7 @@ fn signal_handlers_stand_on_what_they_interrupted() {
     for args in [&["signal"][..], &["signal", "stack"]] {
         let target = frames(args);
         let what = args.join(" on a ");
-        prove(|| second(&target).folded, &[whole(&what), cross_the_signal(&what)]);
+        prove(|| short_slice(&target, &[]).folded, &[whole(&what), cross_the_signal(&what)]);
     }
 }
 
@@ -170,7 +163,7 @@ fn signal_handlers_stand_on_what_they_interrupted_where_libc_does_not_say_so() {
     }
     let program = native::without_frame_pointers_and("frames.c", "frames_static", &["-static"]);
     let target = Target::start(Command::new(program).args(["signal", "bare"]));
-    prove(|| second(&target).folded, &[cross_the_signal("bare")]);
+    prove(|| short_slice(&target, &[]).folded, &[cross_the_signal("bare")]);
 }
 
 /// Packers and `sstrip` remove the section headers.
@@ -188,7 +181,7 @@ fn a_program_without_section_headers_has_whole_stacks_and_exported_names() {
         let functions = stack.iter().filter(|frame| frame.starts_with(name)).count();
         functions > frames && has_in_order(stack, &["_start", "main"])
     };
-    prove(|| second(&target).folded, &[at_least(0.99, "whole stacks", right)]);
+    prove(|| short_slice(&target, &[]).folded, &[at_least(0.99, "whole stacks", right)]);
 }
 
 fn copy_without_sections(program: &Path, to: &Path) {
@@ -215,7 +208,7 @@ fn coroutines_begin_where_libc_begins_them() {
             && of_chain(stack) == 40
     };
     let right = at_least(0.995, "stacks that begin with the coroutine", right).among(has("work"));
-    prove(|| second(&target).folded, &[whole("coroutine"), in_work(), right]);
+    prove(|| short_slice(&target, &[]).folded, &[whole("coroutine"), in_work(), right]);
 }
 
 /// Ticks of stacks whose stop reason begins with this label.
@@ -238,7 +231,7 @@ fn frames_that_only_debug_information_describes_are_whole() {
         of_chain(stack) == 40 && has_in_order(stack, &["main", "chain", "by_value", "work"])
     };
     let right = at_least(0.995, "stacks with all frames", right).among(has("work"));
-    prove(|| second(&target).folded, &[whole("debug_frame"), in_work(), right]);
+    prove(|| short_slice(&target, &[]).folded, &[whole("debug_frame"), in_work(), right]);
 }
 
 /// The profiler is not notified when a library is unloaded: until the next look the old table unwinds the new code.
@@ -293,7 +286,7 @@ fn where_go_calls_c_no_caller_is_invented() {
         stack.get(1).is_some_and(|frame| is(frame, "runtime.asmcgocall")) || reaches_root(stack)
     };
     let right = at_least(0.995, "stacks without wrong frames", right).among(has("work"));
-    prove(|| second(&target).folded, &[in_work(), right]);
+    prove(|| short_slice(&target, &[]).folded, &[in_work(), right]);
 }
 
 /// The callers of such code cannot be known; the report says which file lacks descriptions.
@@ -306,7 +299,7 @@ fn files_without_frame_descriptions_are_reported() {
     let program = native::without_frame_pointers_and("frames.c", "no_table", &flags);
     let target = Target::start(Command::new(&program).arg("chain"));
     prove_tallies(&[("stacks that ended in the file".to_owned(), Claim::AtLeast(0.9))], || {
-        let profile = second(&target);
+        let profile = short_slice(&target, &[]);
         let rows = profile.report["ended_in"].as_array().unwrap();
         let [first, ..] = &rows[..] else { panic!("the report lists no file: {}", profile.folded.top(5)) };
         assert_eq!(first["file"], program.to_str().unwrap(), "{rows:?}");
@@ -330,7 +323,7 @@ fn exceptions_are_thrown_through_whole_stacks() {
         seen(501, "stacks of the unwinder itself", is_thrown),
         at_least(0.98, "stacks of the unwinder itself that have main", has("main")).among(is_thrown),
     ];
-    prove(|| second(&target).folded, &claims);
+    prove(|| short_slice(&target, &[]).folded, &claims);
 }
 
 #[test]
@@ -341,7 +334,7 @@ fn an_interpreter_as_it_is_shipped() {
     let program = "import json, zlib\nprint('ready', flush=True)\n\
         while True:\n    zlib.compress(json.dumps(sorted(range(20000), key=lambda n: -n)).encode())\n";
     let target = Target::start(Command::new("python3").args(["-c", program]));
-    prove(|| second(&target).folded, &[whole("python3")]);
+    prove(|| short_slice(&target, &[]).folded, &[whole("python3")]);
 }
 
 #[test]
@@ -390,7 +383,7 @@ fn the_report_has_stop_reasons() {
     for (mode, rooted) in [("chain", 0.98), ("coroutine", 0.995)] {
         let target = frames(&[mode]);
         prove_tallies(&[(format!("{mode}: stacks that end at the root"), Claim::AtLeast(rooted))], || {
-            let report = second(&target).report;
+            let report = short_slice(&target, &[]).report;
             let maps = report["cost"]["maps_bytes"].as_u64().unwrap();
             assert!(maps < 64 << 20, "{maps} bytes of maps for one small program");
             eprintln!("{mode}: {}", report["ends"]);

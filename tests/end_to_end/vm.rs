@@ -11,8 +11,9 @@ use testkit::claims::{StackClaim, at_least, at_most, prove};
 use testkit::folded::{is, user_leaf};
 use testkit::java::{
     Jdk, MainSlices, Program, burn_shares, classes, has_unknown_frame_of_shares, in_container, on_host,
-    short_slice, while_classes_go, while_its_classes_go,
+    while_classes_go, while_its_classes_go,
 };
+use testkit::profiler::short_slice;
 use testkit::target::Target;
 use testkit::{container, is_root};
 

@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde_json::Value;
 use testkit::claims::{StackClaim, Tally, at_least, prove, prove_tallies, seen, share};
-use testkit::folded::{Folded, bare, is, reaches_root, user_leaf};
+use testkit::folded::{Folded, bare, has, is, reaches_root, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container, on_host};
 use testkit::profiler::{
-    self, Profile, Sampling, children_as, lost, profile, profile_by, record, record_watching, slice,
+    self, Profile, Sampling, children_as, lost, profile, profile_at_high_rate, record, record_watching, slice,
 };
 use testkit::spent::{Watch, cpu_time, spend};
 use testkit::target::Target;
@@ -37,11 +37,6 @@ fn start_as(name: &str, program: &[String]) -> Target {
     let _ = std::fs::remove_file(&link);
     symlink(&program[0], &link).unwrap();
     Target::start(Command::new(link).args(&program[1..]))
-}
-
-/// Whether a stack has a frame of this name.
-fn has(name: &'static str) -> impl Fn(&[String]) -> bool + Copy {
-    move |stack: &[String]| stack.iter().any(|frame| is(frame, name))
 }
 
 /// Whether a stack begins with this name, which is mostly the process's.
@@ -208,7 +203,7 @@ fn functions_of_a_stripped_program_are_distinct() {
     });
     let mut in_file = Tally::default();
     let sample = || {
-        let profile = profile_by(&["-F", "2999"], &target, 2);
+        let profile = profile_at_high_rate(&target, 2, &[]);
         let rows = profile.report["stripped"].as_array().unwrap();
         let row = rows.iter().find(|row| row["path"].as_str() == stripped.to_str());
         in_file.hits += row.unwrap_or_else(|| panic!("{rows:?}"))["self"].as_u64().unwrap();
@@ -278,7 +273,7 @@ fn two_profilers_at_once_are_both_right() {
     let burns = |stack: &[String]| {
         user_leaf(stack).is_some_and(|leaf| bare(leaf).starts_with("Shares.burn") && leaf.ends_with("_[j]"))
     };
-    let in_round = has("Shares.round");
+    let in_round = &has("Shares.round");
     let mut claims = Vec::new();
     for mark in marks {
         claims.push(at_least(0.9, format!("{mark}: time in the method"), in_round).among(of(mark)));

@@ -195,10 +195,16 @@ fn three_late_attaches_have_three_whole_logs_and_the_jvm_complains_of_nothing() 
             assert!(all.replay_ended && all.loads_of(TOP).any(|load| load.replayed));
             let _ = return_address(&all);
         }
-        let said = jvm.finish();
-        for bad in ["WARNING in native", "FATAL ERROR", "JNI local refs", "pending exception"] {
-            assert!(!said.contains(bad), "{}: {said}", jdk.version);
-        }
+        assert_ends_quietly(jvm, &jdk);
+    }
+}
+
+/// Ends a JVM that checks what native code does (`-Xcheck:jni`); it must not have complained.
+#[track_caller]
+fn assert_ends_quietly(jvm: Jvm, jdk: &Jdk) {
+    let said = jvm.finish();
+    for bad in ["WARNING in native", "FATAL ERROR", "JNI local refs", "pending exception"] {
+        assert!(!said.contains(bad), "{}: {said}", jdk.version);
     }
 }
 
@@ -278,10 +284,7 @@ fn samples_of_allocations_end_with_their_lease() {
         jvm.again();
         jdk.attach(&jvm, "nonce=06,lease=600,alloc=16");
         assert!(samples(&jvm, 6), "{}: it can be asked once more", jdk.version);
-        let said = jvm.finish();
-        for bad in ["WARNING in native", "FATAL ERROR", "JNI local refs", "pending exception"] {
-            assert!(!said.contains(bad), "{}: {said}", jdk.version);
-        }
+        assert_ends_quietly(jvm, &jdk);
     }
 }
 

@@ -14,7 +14,7 @@ use super::receiver::{Identity, Receiver, free_port};
 use super::run::Daemon;
 use testkit::cgroup::{Group, naming};
 use testkit::claims::{prove, seen};
-use testkit::folded::is;
+use testkit::folded::has;
 use testkit::java::{Jdk, Program};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
@@ -197,7 +197,7 @@ fn a_pod_opts_in_by_an_annotation_before_it_runs_or_while_it_runs() {
     assert_eq!(daemon.metric("pods_opted_in"), 2.0, "{}", daemon.metrics());
     assert!(daemon.metrics().contains("jbpf_prof_kubelet_requests_total{result=\"failed\"} 0"));
     let path = format!("/profile?seconds=1&format=folded&{}", of_pod("old-0"));
-    let in_main = |stack: &[String]| stack.iter().any(|frame| is(frame, "Lines.main"));
+    let in_main = has("Lines.main");
     let of_old = prove(|| daemon.api(&path).stacks(), &[seen(11, "samples of the main method", in_main)]);
     assert_eq!(of_old.within("Shares.main").total(), 0, "{}", of_old.top(9));
     let since = daemon.since_now();

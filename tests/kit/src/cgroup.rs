@@ -132,14 +132,12 @@ impl Group {
 
     /// A shell script that runs its arguments in the group.
     pub fn script(&self) -> String {
-        format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display())
+        script(std::slice::from_ref(self))
     }
 
     /// A command that runs a program in the group.
     pub fn enter(&self, program: &Path) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", &self.script()]).arg(program);
-        command
+        enter(std::slice::from_ref(self), program)
     }
 }
 
@@ -165,12 +163,20 @@ impl Tenant {
 
     /// A command that runs a program as the tenant.
     pub fn enter(&self, program: &Path) -> Command {
-        let join = |group: &Group| format!("echo $$ > {}/cgroup.procs && ", group.0.display());
-        let script = self.0.iter().map(join).collect::<String>() + "exec \"$0\" \"$@\"";
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]).arg(program);
-        command
+        enter(&self.0, program)
     }
+}
+
+/// A shell script that runs its arguments in these groups.
+fn script(groups: &[Group]) -> String {
+    let join = |group: &Group| format!("echo $$ > {}/cgroup.procs && ", group.0.display());
+    groups.iter().map(join).collect::<String>() + "exec \"$0\" \"$@\""
+}
+
+fn enter(groups: &[Group], program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &script(groups)]).arg(program);
+    command
 }
 
 impl Drop for Group {

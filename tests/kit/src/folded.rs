@@ -44,7 +44,7 @@ impl Folded {
 
     /// The stacks that have a frame of this name.
     pub fn within(&self, name: &str) -> Folded {
-        self.keep(|frames| frames.iter().any(|frame| is(frame, name)))
+        self.keep(has(name))
     }
 
     /// The stacks for which `wanted` holds.
@@ -109,6 +109,16 @@ pub fn bare(frame: &str) -> &str {
 /// Whether a frame has this name, of any kind.
 pub fn is(frame: &str, name: &str) -> bool {
     bare(frame) == name
+}
+
+/// Whether a stack has a frame of this name.
+pub fn has(name: impl AsRef<str>) -> impl Fn(&[String]) -> bool {
+    move |stack| stack.iter().any(|frame| is(frame, name.as_ref()))
+}
+
+/// Whether the innermost frame of a stack that is not the kernel's has this name.
+pub fn has_leaf(name: impl AsRef<str>) -> impl Fn(&[String]) -> bool {
+    move |stack| user_leaf(stack).is_some_and(|leaf| is(leaf, name.as_ref()))
 }
 
 /// The innermost frame that is not the kernel's.

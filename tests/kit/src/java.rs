@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use crate::cgroup::Group;
 use crate::claims::{StackClaim, prove, share};
-use crate::folded::{Folded, is, user_leaf};
-use crate::profiler::{Profile, is_main_thread, main_slice, profile_by};
+use crate::folded::{Folded, has_leaf};
+use crate::profiler::{is_main_thread, main_slice, profile_at_high_rate};
 use crate::target::Target;
 use crate::{container, is_root, native, scratch, skip, sources};
 
@@ -366,7 +366,7 @@ impl<'a> MainSlices<'a> {
     /// One more slice.
     pub fn take(&mut self) -> Folded {
         let args = [&["--per-thread"][..], self.more].concat();
-        let profile = at_high_rate(self.target, 2, &args);
+        let profile = profile_at_high_rate(self.target, 2, &args);
         self.jvms.push(profile.report["jvms"][0].clone());
         profile.folded.keep(is_main_thread)
     }
@@ -377,26 +377,12 @@ impl<'a> MainSlices<'a> {
     }
 }
 
-/// A profile of one second at 2,999 Hz, for claims that a thousand samples decide.
-pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
-    at_high_rate(target, 1, more)
-}
-
-/// The same, of a Java program's main thread alone.
-pub fn main_short_slice(target: &Target, more: &[&str]) -> Folded {
-    short_slice(target, &[&["--per-thread"][..], more].concat()).folded.keep(is_main_thread)
-}
-
-fn at_high_rate(target: &Target, seconds: u32, more: &[&str]) -> Profile {
-    profile_by(&[&["-F", "2999"][..], more].concat(), target, seconds)
-}
-
 /// The truth of the program `Shares`: its four methods' shares of the main thread.
 pub fn burn_shares() -> Vec<StackClaim<'static>> {
     let burns = [("burn10", 0.1), ("burn20", 0.2), ("burn30", 0.3), ("burn40", 0.4)];
     Vec::from(burns.map(|(name, truth)| {
         let method = format!("Shares.{name}");
-        share(truth, name, move |stack| user_leaf(stack).is_some_and(|leaf| is(leaf, &method)))
+        share(truth, name, has_leaf(method))
     }))
 }
 

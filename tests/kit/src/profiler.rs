@@ -299,17 +299,32 @@ pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     serde_json::from_str(&text.join("\n")).unwrap_or_else(|e| panic!("report: {e}: {text:?}"))
 }
 
+/// Profiles a program for some seconds at 2,999 Hz.
+pub fn profile_at_high_rate(target: &Target, seconds: u32, more: &[&str]) -> Profile {
+    profile_at(SHARES_RATE_HZ, target, seconds, more)
+}
+
 /// A slice of a program for tests that take slices until they have decided: two seconds at 2,999 Hz.
 pub fn slice(target: &Target, more: &[&str]) -> Folded {
-    let got = profile_at(SHARES_RATE_HZ, target, 2, more).folded;
+    let got = profile_at_high_rate(target, 2, more).folded;
     assert!(got.total() > 0, "an empty profile of a busy program");
     got
 }
 
-/// The same of a Java program's main thread alone, which has the launcher's name. The outermost methods may be interpreted, so
+/// One second of it, for claims that a thousand samples decide.
+pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
+    profile_at_high_rate(target, 1, more)
+}
+
+/// A slice of a Java program's main thread alone, which has the launcher's name. The outermost methods may be interpreted, so
 /// a method's name does not identify the thread.
 pub fn main_slice(target: &Target, more: &[&str]) -> Folded {
     slice(target, &[&["--per-thread"], more].concat()).keep(is_main_thread)
+}
+
+/// One second of it.
+pub fn main_short_slice(target: &Target, more: &[&str]) -> Folded {
+    short_slice(target, &[&["--per-thread"], more].concat()).folded.keep(is_main_thread)
 }
 
 /// Asserts the truth of the program `Lines`: the share of time on the lines of its first loop and of its second.
@@ -341,7 +356,7 @@ fn share_of_loop(truth: f64) -> Claim {
 /// Ticks in the program `Lines`: in its first loop, in its second, elsewhere in the method.
 fn ticks_of_loops(target: &Target, marks: &[u64]) -> [u64; 3] {
     let mut loops = [0; 3];
-    let report = profile_at(SHARES_RATE_HZ, target, 2, &["--lines"]).report;
+    let report = profile_at_high_rate(target, 2, &["--lines"]).report;
     for row in report["lines"].as_array().expect("--lines gives lines") {
         if row["function"] != "Lines.loops" {
             continue;
