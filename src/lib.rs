@@ -1,6 +1,7 @@
 //! jbpf-prof, an eBPF whole-system profiler with first-class Java.
 //!
-//! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/unprivileged/layers` checks the imports.
+//! `docs/architecture.md` describes the way of a sample and the rooms of the source; `tests/unprivileged/layers` checks
+//! the imports.
 //! The product is the binary. The library lets tests and fuzz targets reach the parsers.
 
 // Fuzz targets name the library by its name, in unit tests too.

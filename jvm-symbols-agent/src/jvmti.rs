@@ -1,8 +1,8 @@
 //! The JVM's functions, called through numbered slots.
 //!
 //! Slots and layouts are those of the JVM TI specification ("Function Table") and of the JNI specification ("Interface
-//! Function Table"). They never change; new functions are only appended. `tests/end_to_end/agent` runs them on real JVMs. Except
-//! the environments, no pointer of the JVM is kept beyond the call that gave it.
+//! Function Table"). They never change; new functions are only appended. `tests/end_to_end/agent` runs them on real
+//! JVMs. Except the environments, no pointer of the JVM is kept beyond the call that gave it.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_void};

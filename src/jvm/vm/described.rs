@@ -1,7 +1,7 @@
 //! Reads the layout of a JVM from the JVM's own tables (VMStructs).
 //!
-//! A few facts are in no table. Their source is beside them, and `tests/end_to_end/vm.rs` compares the results with JVMTI on each
-//! JDK.
+//! A few facts are in no table. Their source is beside them, and `tests/end_to_end/vm.rs` compares the results with
+//! JVMTI on each JDK.
 
 use super::layout::{
     BlobOffsets, ClassUnloadLayout, DebugDataOffsets, FrameOffsets, HeapArrayOffsets, HeapOffsets,

@@ -74,13 +74,6 @@ impl Folded {
         waits.share(|frames| frames.iter().skip_while(|frame| *frame != "--").any(|above| above == frame))
     }
 
-    /// The share of samples whose innermost frame outside the kernel has this name. Interrupts during a function count
-    /// as the function's own time.
-    pub fn self_share(&self, name: &str) -> f64 {
-        let own = self.count(|frames| user_leaf(frames).is_some_and(|frame| is(frame, name)));
-        own as f64 / self.total() as f64
-    }
-
     /// The share of samples for which `wanted` holds.
     pub fn share(&self, wanted: impl Fn(&[String]) -> bool) -> f64 {
         self.count(wanted) as f64 / self.total() as f64

@@ -119,16 +119,6 @@ impl Target {
         kill_process(pid(self.pid), signal).unwrap();
     }
 
-    /// Waits until the program has a child process.
-    pub fn wait_for_child(&self) {
-        let children = format!("/proc/{0}/task/{0}/children", self.pid);
-        let end = Instant::now() + TIMEOUT;
-        while std::fs::read_to_string(&children).unwrap().is_empty() {
-            assert!(Instant::now() < end, "pid {} starts no process", self.pid);
-            std::thread::yield_now();
-        }
-    }
-
     pub fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
