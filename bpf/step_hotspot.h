@@ -240,17 +240,16 @@ __attribute__((noinline)) int saved_registers(__u32 slot)
 		return 0;
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_CODE_BYTES - 8; i++) {
-		const __u8 *code = s->code + i;
-		bool is_short = code[1] == 0x83;
-		__u8 next = is_short ? code[4] : code[7];
+		__u64 code = *(__u64 *)(s->code + i);
 
-		if (code[0] != 0x48 || (code[1] & 0xfd) != 0x81)
-			continue;
 		/* sub sp, x: another stub begins here, so ip is not in a stub. */
-		if (code[2] == 0xec)
+		if ((code & 0xfffdff) == 0xec8148)
 			return 0;
-		if (code[2] == 0xc4 && (next == 0xe9 || next == 0xeb))
-			return (is_short ? code[3] & 0x7f : code[3] | code[4] << 8) & ~7;
+		/* add sp, x of one byte, of four; jmp of either kind. */
+		if ((code & 0xfd00ffffff) == 0xe900c48348)
+			return code >> 24 & 0x78;
+		if ((code & 0xfd00000000ffffff) == 0xe900000000c48148)
+			return code >> 24 & 0xfff8;
 	}
 	return 0;
 }

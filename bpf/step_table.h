@@ -15,9 +15,10 @@
 #include "scratch.h"
 #include "step_again.h"
 
-/* Steps of the binary searches for a row and for a range. */
-#define JP_ROW_STEPS 11   /* 1,024 rows in a step of code */
-#define JP_RANGE_STEPS 10 /* JP_MAX_RANGES */
+/* Steps of the binary searches. */
+#define JP_ROW_STEPS 11       /* 1,024 rows in a step of code */
+#define JP_RANGE_STEPS 8      /* JP_PAGE_RANGES */
+#define JP_RANGE_PAGE_STEPS 3 /* the pages of JP_MAX_RANGES */
 
 struct table_page {
 	__u8 bytes[JP_PAGE_SIZE];
@@ -131,58 +132,102 @@ static __always_inline void find_space(struct walk *w, struct task_struct *task,
 	w->unknown_code = false;
 }
 
-/*
- * How many of the ranges begin at or below ip. `page`: the page that has all ranges, or NULL: then each is looked up.
- * VERIFIER(all): the choice between the two stays outside of the loop. Inside, each step would double the states.
- * Noticed by: the load takes seconds.
- */
-static __always_inline __u32 ranges_below(struct walk *w, struct jp_range *page)
+/* Where a binary search still looks for the first entry above its key: from `low` up to `high`. */
+struct search {
+	__u32 low;
+	__u32 high;
+};
+
+static __always_inline __u32 middle_of(const struct search *search)
 {
-	__u32 low = 0, high = w->ranges;
+	return (search->low + search->high) / 2;
+}
 
+/* 1 if the number is negative, else 0. */
+static __always_inline __u64 sign(__u64 number)
+{
+#if defined(__bpf__)
+	/* Clang would make branches of what it knows about the result. */
+	asm volatile("%0 >>= 63" : "+r"(number));
+	return number;
+#else
+	return number >> 63;
+#endif
+}
+
+/*
+ * Goes on in one half, by the key less the entry in the middle; nothing happens at the end of a search.
+ * VERIFIER(all): factors choose the half. A branch would double the states at each step, and so would a mask of 0 or -1
+ * (6.18). Noticed by: the load takes longer.
+ */
+static __always_inline void halve(struct search *search, __u64 difference)
+{
+	__u32 middle = middle_of(search);
+	__u64 open = sign((__u64)search->low - search->high), above = sign(difference);
+
+	search->low += (middle + 1 - search->low) * (open & (above ^ 1));
+	search->high -= (search->high - middle) * (open & above);
+}
+
+/*
+ * The last page of the space whose first range begins at or below ip; the first page if there is none. A global function:
+ * the verifier checks it once, not once for each frame. Its argument is the scratch's slot, because 5.10 does not allow
+ * a pointer.
+ */
+__attribute__((noinline)) int range_page(__u32 slot)
+{
+	struct scratch *s = scratch_at(slot);
+	__u32 low = 0, high;
+
+	if (!s)
+		return 0;
+	high = s->walk.ranges / JP_PAGE_RANGES;
 	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_RANGE_STEPS; i++) {
-		__u32 middle = (low + high) / 2;
-		struct jp_range *range;
+	for (int i = 0; i < JP_RANGE_PAGE_STEPS && low < high; i++) {
+		__u32 middle = (low + high + 1) / 2;
+		struct jp_range *range = range_of(s->walk.space, middle * JP_PAGE_RANGES);
 
-		if (low >= high)
-			break;
-		range = page ? &page[(1 + middle) % JP_PAGE_RANGES] : range_of(w->space, 1 + middle);
-		if (!range)
-			break;
-		if (range->start <= w->ip)
-			low = middle + 1;
+		if (range && range->start <= s->walk.ip)
+			low = middle;
 		else
-			high = middle;
+			high = middle - 1;
 	}
 	return low;
 }
 
-/*
- * Finds the range of ip. A global function: the verifier checks it once, not once for each frame. Its argument is the
- * scratch's slot, because 5.10 does not allow a pointer.
- */
+/* The slot of the last range that begins at or below ip; 0 if there is none. */
+static __always_inline __u32 range_below(struct walk *w)
+{
+	__u32 first = w->ranges < JP_PAGE_RANGES ? 0 : range_page(w->slot) * JP_PAGE_RANGES;
+	struct search slots = { .low = first ? first : 1, .high = first + JP_PAGE_RANGES };
+	struct jp_range *page = range_of(w->space, first);
+
+	if (!page)
+		return 0;
+	if (slots.high > w->ranges + 1)
+		slots.high = w->ranges + 1;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_RANGE_STEPS; i++)
+		/* Without the lowest bit, which ranges do not use, the sign is right for all addresses. */
+		halve(&slots, (w->ip >> 1) - (page[middle_of(&slots) % JP_PAGE_RANGES].start >> 1));
+	return slots.low - 1;
+}
+
+/* Finds the range of ip. A global function, see range_page. */
 __attribute__((noinline)) int find_range(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
 	struct jp_range *range;
-	__u32 low;
+	__u32 below;
 
 	if (!s)
 		return 0;
-	if (s->walk.ranges < JP_PAGE_RANGES) {
-		range = range_of(s->walk.space, 0);
-		if (!range)
-			return 0;
-		low = ranges_below(&s->walk, range);
-	} else {
-		low = ranges_below(&s->walk, NULL);
-	}
+	below = range_below(&s->walk);
 	s->walk.start = 0;
 	s->walk.end = ~0ULL;
 	s->walk.table = 0;
 	s->walk.code = JP_CODE_unknown;
-	range = low ? range_of(s->walk.space, low) : NULL;
+	range = below ? range_of(s->walk.space, below) : NULL;
 	if (range) {
 		if (s->walk.ip < range->end) {
 			s->walk.start = range->start;
@@ -195,29 +240,10 @@ __attribute__((noinline)) int find_range(__u32 slot)
 		s->walk.start = range->end;
 	}
 	s->walk.unknown_code = true;
-	range = low < s->walk.ranges ? range_of(s->walk.space, low + 1) : NULL;
+	range = below < s->walk.ranges ? range_of(s->walk.space, below + 1) : NULL;
 	if (range)
 		s->walk.end = range->start;
 	return 0;
-}
-
-/* The first row from word `low` up to word `high` that is above the offset, or `high`. `page` as in ranges_below. */
-static __always_inline __u32 row_above(__u32 table, __u32 *page, __u32 low, __u32 high, __u32 offset)
-{
-	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_ROW_STEPS; i++) {
-		__u32 middle = (low + high) / 2;
-		__u32 row;
-
-		if (low >= high)
-			break;
-		row = page ? page[middle % JP_PAGE_WORDS] : word_of(table, middle);
-		if ((row & JP_STEP_MASK) <= (offset & JP_STEP_MASK))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
 }
 
 /* Finds the rule for ip in the table of its range. */
@@ -225,7 +251,8 @@ __attribute__((noinline)) int find_rule(__u32 slot)
 {
 	struct scratch *s = scratch_at(slot);
 	struct jp_table *table;
-	__u32 low, high, rows, step, rule;
+	struct search at;
+	__u32 next, rows, step, rule;
 	__u32 *page;
 	__u64 offset;
 
@@ -243,19 +270,31 @@ __attribute__((noinline)) int find_rule(__u32 slot)
 	step = (offset >> JP_STEP_SHIFT) - table->first;
 	rows = sizeof(*table) / sizeof(__u32) + table->steps + 1;
 	rule = table->rules;
-	low = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
-	high = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
+	at.low = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step);
+	at.high = rows + word_of(s->walk.table, sizeof(*table) / sizeof(__u32) + step + 1);
 	/* The last row at or below the offset may belong to the step before. */
-	page = (__u32 *)page_of(s->walk.table + low / JP_PAGE_WORDS);
+	page = (__u32 *)page_of(s->walk.table + at.low / JP_PAGE_WORDS);
 	if (!page)
 		return 0;
-	if (low / JP_PAGE_WORDS == high / JP_PAGE_WORDS)
-		low = row_above(s->walk.table, page, low, high, offset);
-	else
-		low = row_above(s->walk.table, NULL, low, high, offset);
-	if (low <= rows)
+	offset &= JP_STEP_MASK;
+	/* A step has at most one page of rows, so they lie on at most two pages. */
+	next = at.high / JP_PAGE_WORDS * JP_PAGE_WORDS;
+	if (at.low < next) {
+		if ((page[JP_PAGE_WORDS - 1] & JP_STEP_MASK) > offset) {
+			at.high = next;
+		} else {
+			at.low = next;
+			page = (__u32 *)page_of(s->walk.table + next / JP_PAGE_WORDS);
+			if (!page)
+				return 0;
+		}
+	}
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_ROW_STEPS; i++)
+		halve(&at, offset - (page[middle_of(&at) % JP_PAGE_WORDS] & JP_STEP_MASK));
+	if (at.low <= rows)
 		return 0;
-	rule += 2 * (word_of(s->walk.table, low - 1) >> JP_STEP_SHIFT);
+	rule += 2 * (word_of(s->walk.table, at.low - 1) >> JP_STEP_SHIFT);
 	page = (__u32 *)page_of(s->walk.table + rule / JP_PAGE_WORDS);
 	/* Rules begin at even words, so both words of a rule are on one page. */
 	if (page)

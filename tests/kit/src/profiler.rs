@@ -103,8 +103,12 @@ impl Profile {
         let each = pids.iter().map(|pid| self.spent.within(*pid, span));
         let (least, most) =
             each.fold((0.0, 0.0), |sum, one| (sum.0 + self.ticks(one.0), sum.1 + self.ticks(one.1)));
-        assert!(least > 100.0, "the machine gave the programs so little time that nothing was tested");
         (least, most + self.stolen_ticks())
+    }
+
+    /// Whether the machine gave these processes enough time for a test of their ticks.
+    pub fn tests(&self, pids: &[u32]) -> bool {
+        self.ticks_of(pids).0 > 100.0
     }
 
     /// By how many samples the CPU time may be exceeded because of steal time.
@@ -129,6 +133,7 @@ impl Profile {
     /// chance.
     #[track_caller]
     pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
+        assert!(self.tests(pids), "the machine gave the programs so little time that nothing was tested");
         let (least, most) = self.ticks_of(pids);
         // The kernel cuts the CPU time in user mode and that in kernel mode to hundredths of a second. Each time a program gets
         // a CPU, chance decides whether one tick more or less hits it.
