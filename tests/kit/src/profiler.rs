@@ -87,6 +87,9 @@ pub struct Profile {
     spent: Spent,
 }
 
+/// More ticks than these are enough for a test of how many samples a program has.
+const ENOUGH_TICKS: f64 = 100.0;
+
 impl Profile {
     /// One of the report's accounts, in ticks.
     pub fn account(&self, name: &str) -> u64 {
@@ -108,7 +111,7 @@ impl Profile {
 
     /// Whether the machine gave these processes enough time for a test of their ticks.
     pub fn tests(&self, pids: &[u32]) -> bool {
-        self.ticks_of(pids).0 > 100.0
+        self.ticks_of(pids).0 > ENOUGH_TICKS
     }
 
     /// By how many samples the CPU time may be exceeded because of steal time.
@@ -133,8 +136,8 @@ impl Profile {
     /// chance.
     #[track_caller]
     pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
-        assert!(self.tests(pids), "the machine gave the programs so little time that nothing was tested");
         let (least, most) = self.ticks_of(pids);
+        assert!(least > ENOUGH_TICKS, "the machine gave the programs so little time that nothing was tested");
         // The kernel cuts the CPU time in user mode and that in kernel mode to hundredths of a second. Each time a program gets
         // a CPU, chance decides whether one tick more or less hits it.
         let cut = self.ticks(Duration::from_millis(20)) * pids.len() as f64;
