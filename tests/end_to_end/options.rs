@@ -417,9 +417,9 @@ impl Picture {
         self.boxes.iter().any(|(own, _)| is(own, name))
     }
 
-    /// The y coordinate of the first box with this name.
+    /// The y coordinate of the lowest box with this name. Leaf first, a function that was interrupted is also above the kernel.
     fn y(&self, name: &str) -> f64 {
-        let found = self.boxes.iter().find(|(own, _)| is(own, name));
-        found.unwrap_or_else(|| panic!("no {name} in {:?}", self.boxes)).1
+        let of_name = self.boxes.iter().filter(|(own, _)| is(own, name)).map(|(_, y)| *y);
+        of_name.reduce(f64::max).unwrap_or_else(|| panic!("no {name} in {:?}", self.boxes))
     }
 }
