@@ -177,7 +177,7 @@ const CHAINS: [&[&str]; 4] = [
 ];
 
 /// Seconds of the first profile of `Known`. The recursion needs 1,000 samples, and has an eighth of the time.
-pub(super) const SECONDS: u64 = 10;
+pub(super) const SECONDS: u64 = 20;
 
 /// What must be right in profiles of `Known`.
 pub(super) fn claims(all: &Folded, truth: &Truth) -> Vec<ShareClaim> {

@@ -12,15 +12,15 @@ use super::folded::Folded;
 
 /// Seconds of the first profile of a program whose shares are known: they need some 2,000 samples. A processor without
 /// other work has so many in this time.
-pub(super) const SHARES: u64 = 6;
+pub(super) const SHARES: u64 = 12;
 /// Seconds of the first profile for claims about nearly all stacks, which need some hundred samples.
-pub(super) const STACKS: u64 = 2;
+pub(super) const STACKS: u64 = 4;
 
 /// The number of profiles after which a case fails that is still undecided. The later ones are half a minute long, so
 /// that the deadline of the case may come first.
 const MOST_PROFILES: u32 = 12;
-/// The shortest and the longest of the later profiles, s. The start of the profiler takes seconds, too.
-const LATER: [u64; 2] = [2, 30];
+/// The shortest and the longest of the later profiles, s. Under TCG each costs some twenty seconds beside.
+const LATER: [u64; 2] = [10, 30];
 
 /// How far a share may be from the true one on any machine.
 const HALF_A_POINT: f64 = 0.005;

@@ -38,7 +38,7 @@ pub(in super::super) fn from_the_start(jdk: u32) -> anyhow::Result<Found> {
     let mut all = Folded::default();
     let mut runs = Vec::new();
     // Another profile is of another JVM, whose code and truth are its own.
-    share::prove(java::SECONDS * 3 / 2, |seconds| {
+    share::prove(java::SECONDS, |seconds| {
         let mut args = vec!["-F", RATE, "--per-thread", "--"];
         args.extend(line.iter().map(String::as_str));
         // The program ends after this much CPU time, and the profile with it.
