@@ -246,10 +246,11 @@ fn the_jvm_chooses_the_objects_if_the_user_wants_that() {
 const SHORT_INTERVAL: u64 = 16 << 10;
 
 fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
-    for flags in collectors {
+    for (nr, flags) in collectors.iter().enumerate() {
         let mut target = start(jdk, flags);
         let pid = target.pid().to_string();
-        for run in 1..=2 {
+        // Whether the agent that is there serves another run is no matter of the collector.
+        for run in 1..=if nr == 0 { 2 } else { 1 } {
             let what = format!("JDK {} {flags:?}, run {run}", jdk.version);
             let mut truth = Truth::default();
             let line = ["-p", &pid, "-e", "alloc,cpu", "--alloc-interval", "16KiB"];
@@ -259,8 +260,10 @@ fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
             let warnings = profile.report["warnings"].as_array().unwrap();
             assert_eq!(warnings.len(), 1, "{what}: {warnings:?}");
             assert!(warnings[0].as_str().unwrap().starts_with(&way), "{what}: {warnings:?}");
-            // The JVM turns the event off.
-            allocate(&mut target);
+            if nr == 0 {
+                // The JVM turns the event off.
+                allocate(&mut target);
+            }
         }
     }
 }

@@ -164,7 +164,7 @@ fn check_two_classes(jdk: &Jdk) {
     have_their_own_names(&mut brief, "agent", Some(0.3));
     drop(brief);
     // They live for seconds; memory is read once a second.
-    let mut long = churn("3000");
+    let mut long = churn("1500");
     have_their_own_names(&mut long, "vm", Some(0.3));
 }
 
