@@ -90,7 +90,7 @@ step_end-to-end() {
         scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
     local rc=0 alone=alone::
-    end_to_end --test-threads="$(nproc)" --skip "$alone" || rc=1
+    end_to_end --test-threads="$(($(nproc) + 1))" --skip "$alone" || rc=1
     end_to_end --test-threads=1 "$alone" || rc=1
     return "$rc"
 }

@@ -11,7 +11,7 @@ use testkit::cgroup::{Group, Throttling, hierarchies, naming};
 use testkit::claims::{Tally, at_least, prove, prove_tallies};
 use testkit::folded::{Folded, has, is, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container};
-use testkit::profiler::{self, ALL, Profile, Sampling, is_main_thread, out_file, while_sampling};
+use testkit::profiler::{self, ALL, Profile, Sampling, is_main_thread, out_file, while_sampling, with_time};
 use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::wald::Claim;
@@ -32,14 +32,12 @@ fn start(group: &Group, program: &str) -> Target {
 fn second(watched: &[u32], args: &[&str]) -> Profile {
     let out = out_file("folded");
     let line = ["-F", "2999", "-d", "1", "--report", "json", "-o", out.to_str().unwrap()];
-    let profiles = std::iter::repeat_with(|| {
+    with_time(watched, || {
         let watch = Watch::keep(watched);
         let run = profiler::run(line.iter().chain(args)).success();
         let spent = watch.end();
         profiler::read(&out, serde_json::from_str(&run.stdout).unwrap(), spent)
-    });
-    let has_time = |profile: &Profile| watched.iter().all(|pid| profile.tests(&[*pid]));
-    profiles.take(20).find(has_time).expect("each process has time in one of 20 seconds")
+    })
 }
 
 /// Asserts that a profile has samples, all of them of these programs.

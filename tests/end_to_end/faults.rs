@@ -11,7 +11,7 @@ use testkit::claims::{Tally, at_least, at_most, prove, prove_tallies};
 use testkit::java::{FRAME_POINTERS, Jdk, Program};
 use testkit::profiler::{
     self, Sampling, binary, has_helper, is_main_thread, out_file, profile, report_after_ready, run,
-    until_it_ends, while_sampling,
+    until_it_ends, while_sampling, with_time,
 };
 use testkit::spent::{Watch, cpu_time, spend};
 use testkit::target::Target;
@@ -382,7 +382,8 @@ fn jvms_that_refuse_are_left_alone_and_named() {
         assert!(row["names"]["memory"].is_object() && row["no_agent"]["label"] == label, "{row}");
         assert_eq!(read.folded.count(has_no_agent), 0, "{}", read.folded.top(5));
         let batch = || {
-            let profile = profile(&target, 1, &["--java", "agent", "--per-thread"]);
+            let line = ["--java", "agent", "--per-thread"];
+            let profile = with_time(&[target.pid()], || profile(&target, 1, &line));
             let refused = &jvm(&profile.report)["names"]["refused"];
             assert_eq!(refused["label"], label, "{}", profile.report["jvms"]);
             assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("--java auto")), "{refused}");

@@ -54,7 +54,7 @@ fn assert_has_names(program: &Path) {
     let target = Target::start(&mut Command::new(program));
     let name = program.file_name().unwrap().to_str().unwrap();
     let batch = || {
-        let profile = profile_at_high_rate(&target, 2, &[]);
+        let profile = profile_at_high_rate(&target, 1.0, &[]);
         let stripped = profile.report["stripped"].as_array().unwrap();
         assert_eq!(stripped.len(), 0, "{name}: {stripped:?}");
         profile.folded

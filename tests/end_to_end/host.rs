@@ -14,7 +14,7 @@ use testkit::cgroup::Group;
 use testkit::claims::{at_least, at_most, prove};
 use testkit::folded::{Folded, has};
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{self, ALL, Profile, binary, out_file, report_after_ready};
+use testkit::profiler::{self, ALL, Profile, binary, out_file, report_after_ready, with_time};
 use testkit::spent::Watch;
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, sources};
@@ -165,10 +165,13 @@ fn is_nameless(stack: &[String]) -> bool {
 /// Runs a prepared profiler to its end; watches the CPU time of these processes.
 fn profile(profiler: &mut Command, watched: &[u32]) -> Profile {
     let out = out_file("folded");
-    let watch = Watch::keep(watched);
-    let run = profiler::finish(profiler.args(["--report", "json", "-o"]).arg(&out)).success();
-    let spent = watch.end();
-    profiler::read(&out, serde_json::from_str(&run.stdout).unwrap(), spent)
+    profiler.args(["--report", "json", "-o"]).arg(&out);
+    with_time(watched, || {
+        let watch = Watch::keep(watched);
+        let run = profiler::finish(profiler).success();
+        let spent = watch.end();
+        profiler::read(&out, serde_json::from_str(&run.stdout).unwrap(), spent)
+    })
 }
 
 /// A host of 512 CPUs needs more descriptors than the usual 1,024; here the limit is 24, too low for two CPUs.

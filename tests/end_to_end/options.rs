@@ -12,7 +12,7 @@ use testkit::claims::{Tally, at_least, prove, prove_tallies, seen};
 use testkit::folded::{Folded, has, is};
 use testkit::java::{Jdk, Program};
 use testkit::profiler::{
-    Profile, binary, finish, lost, out_file, profile, profile_by, record_watching, run, slice,
+    Profile, binary, finish, lost, out_file, profile, profile_by, record_watching, run, slice, with_time,
 };
 use testkit::target::Target;
 use testkit::wald::Claim;
@@ -35,7 +35,8 @@ fn a_period_is_one_of_cpu_time() {
     // ticks are missed.
     prove_tallies(&[("missed ticks".to_owned(), Claim::AtMost(0.1))], || {
         // 800 Hz.
-        let profile = profile_by(&["-c", "1250000", "-C", "0"], &target, 2);
+        let clock = ["-c", "1250000", "-C", "0"];
+        let profile = with_time(&[target.pid()], || profile_by(&clock, &target, 1));
         assert_eq!(profile.account("period_ns"), 1_250_000);
         for rate in ["requested_hz", "effective_hz"] {
             assert_eq!(profile.report[rate], 800.0, "{rate}");

@@ -13,7 +13,7 @@ use testkit::cgroup::{Group, naming};
 use testkit::claims::{StackClaim, at_least, at_most, prove, seen};
 use testkit::folded::{Folded, has, reaches_root};
 use testkit::java::Program;
-use testkit::profiler::{Profile, Sampling, profile, record, record_watching};
+use testkit::profiler::{Profile, Sampling, profile, record, record_watching, with_time};
 use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch};
@@ -58,7 +58,7 @@ fn short_processes_keep_their_names() {
     let list = pids.map(|pid| pid.to_string()).join(",");
     let line = ["-p", &list, "--children"].map(str::to_owned);
     let sample = || {
-        let mut profiles = (0..30).map(|_| record_watching(&pids, 4, &line));
+        let mut profiles = (0..30).map(|_| record_watching(&pids, 2, &line));
         let profile = profiles.find(is_complete).expect("a profile with all events of processes");
         profile.assert_samples_of(&pids, profile.folded.total());
         profile.folded
@@ -104,14 +104,13 @@ fn children_are_followed_if_asked_for() {
     let spawn = spawn(&[&path("short"), "20"]);
     let work = has("short_lived_work");
     let with = || {
-        let with = profile(&spawn, 2, &["--children"]);
+        let with = with_time(&[spawn.pid()], || profile(&spawn, 1, &["--children"]));
         with.assert_samples_of(&[spawn.pid()], with.folded.total());
         with.folded
     };
     prove(with, &[at_least(0.8, "work of the children", &work)]);
-    let without = profile(&spawn, 2, &[]);
     // The children that it waited for ran all the time.
-    assert!(without.tests(&[spawn.pid()]));
+    let without = with_time(&[spawn.pid()], || profile(&spawn, 1, &[]));
     assert_eq!(without.folded.count(work), 0, "{}", without.folded.top(10));
 }
 

@@ -137,12 +137,13 @@ fn user_or_kernel_frames_only() {
     }
     let target = native::start("kernel");
     let kernel_frame = |frame: &String| frame.ends_with("_[k]");
-    let user = profile(&target, 2, &["-U"]);
+    let of_it = |more: &str| args(&["-p", &target.pid().to_string(), more]);
+    let user = record_watching(&[target.pid()], 1, &of_it("-U"));
     // Each sample in the kernel keeps its user frames, so the code that called the kernel is there.
     user.assert_samples_of(&[target.pid()], user.folded.total());
     assert_eq!(user.folded.count(|stack| stack.iter().any(kernel_frame)), 0, "{}", user.folded.top(10));
     let sample = || {
-        let kernel = profile(&target, 2, &["-K"]);
+        let kernel = record_watching(&[target.pid()], 1, &of_it("-K"));
         kernel.assert_samples_of(&[target.pid()], kernel.folded.total());
         let kept = kernel.folded.keep(|stack| stack[0] != "[lost]");
         assert_eq!(kept.count(|stack| !stack[1..].iter().all(kernel_frame)), 0, "{}", kept.top(10));
@@ -203,7 +204,7 @@ fn functions_of_a_stripped_program_are_distinct() {
     });
     let mut in_file = Tally::default();
     let sample = || {
-        let profile = profile_at_high_rate(&target, 2, &[]);
+        let profile = profile_at_high_rate(&target, 1.0, &[]);
         let rows = profile.report["stripped"].as_array().unwrap();
         let row = rows.iter().find(|row| row["path"].as_str() == stripped.to_str());
         in_file.hits += row.unwrap_or_else(|| panic!("{rows:?}"))["self"].as_u64().unwrap();

@@ -350,7 +350,7 @@ fn unloaded(target: &mut Target) -> usize {
     target.lines().iter().filter(|line| *line == "unloaded").count()
 }
 
-/// Slices of a Java program's main thread, two seconds at 2,999 Hz each, and what the reports say of its JVM.
+/// Slices of a Java program's main thread, a second at 7,999 Hz each, and what the reports say of its JVM.
 pub struct MainSlices<'a> {
     target: &'a Target,
     more: &'a [&'a str],
@@ -366,7 +366,7 @@ impl<'a> MainSlices<'a> {
     /// One more slice.
     pub fn take(&mut self) -> Folded {
         let args = [&["--per-thread"][..], self.more].concat();
-        let profile = profile_at_high_rate(self.target, 2, &args);
+        let profile = profile_at_high_rate(self.target, 1.0, &args);
         self.jvms.push(profile.report["jvms"][0].clone());
         profile.folded.keep(is_main_thread)
     }

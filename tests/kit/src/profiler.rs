@@ -109,11 +109,6 @@ impl Profile {
         (least, most + self.stolen_ticks())
     }
 
-    /// Whether the machine gave these processes enough time for a test of their ticks.
-    pub fn tests(&self, pids: &[u32]) -> bool {
-        self.ticks_of(pids).0 > ENOUGH_TICKS
-    }
-
     /// By how many samples the CPU time may be exceeded because of steal time.
     fn stolen_ticks(&self) -> f64 {
         self.ticks(self.spent.stolen())
@@ -137,7 +132,7 @@ impl Profile {
     #[track_caller]
     pub fn assert_samples_of(&self, pids: &[u32], samples: u64) {
         let (least, most) = self.ticks_of(pids);
-        assert!(least > ENOUGH_TICKS, "the machine gave the programs so little time that nothing was tested");
+        assert!(least > ENOUGH_TICKS, "{least:.0} ticks test nothing: see with_time");
         // The kernel cuts the CPU time in user mode and that in kernel mode to hundredths of a second. Each time a program gets
         // a CPU, chance decides whether one tick more or less hits it.
         let cut = self.ticks(Duration::from_millis(20)) * pids.len() as f64;
@@ -157,14 +152,14 @@ pub const ALL: [&str; 4] = ["--all", "--java", "off", "--per-thread"];
 
 /// The frequency of most tests, and of tests of shares, which take thousands of samples.
 const RATE_HZ: u32 = 999;
-const SHARES_RATE_HZ: u32 = 2999;
+const SHARES_RATE_HZ: u32 = 7_999;
 
 /// Profiles a program for some seconds at 999 Hz.
 pub fn profile(target: &Target, seconds: u32, more: &[&str]) -> Profile {
-    profile_at(RATE_HZ, target, seconds, more)
+    profile_at(RATE_HZ, target, f64::from(seconds), more)
 }
 
-fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profile {
+fn profile_at(rate: u32, target: &Target, seconds: f64, more: &[&str]) -> Profile {
     let mut args = vec!["--pid".to_owned(), target.pid().to_string()];
     args.extend(more.iter().map(|a| (*a).to_owned()));
     record_at(rate, &[target.pid()], seconds, &args)
@@ -173,24 +168,32 @@ fn profile_at(rate: u32, target: &Target, seconds: u32, more: &[&str]) -> Profil
 /// Profiles a program for some seconds, with the clock that the arguments ask for.
 pub fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
     let args = ["--pid".to_owned(), target.pid().to_string()];
-    record_by(clock, &[target.pid()], seconds, &args)
+    record_by(clock, &[target.pid()], f64::from(seconds), &args)
 }
 
 /// Profiles the targets in the arguments for some seconds at 999 Hz.
 pub fn record(seconds: u32, args: &[String]) -> Profile {
-    record_watching(&[], seconds, args)
+    record_at(RATE_HZ, &[], f64::from(seconds), args)
 }
 
-/// The same, and watches the CPU time of these processes.
+/// The same, and watches the CPU time of these processes, each of which is busy.
 pub fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
-    record_at(RATE_HZ, watched, seconds, args)
+    with_time(watched, || record_at(RATE_HZ, watched, f64::from(seconds), args))
 }
 
-fn record_at(rate: u32, watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+/// Takes profiles of busy processes until one is of a time in which the machine gave each of them enough for a test.
+#[track_caller]
+pub fn with_time(watched: &[u32], take: impl FnMut() -> Profile) -> Profile {
+    let has_time = |profile: &Profile| watched.iter().all(|pid| profile.ticks_of(&[*pid]).0 > ENOUGH_TICKS);
+    let found = std::iter::repeat_with(take).take(20).find(has_time);
+    found.unwrap_or_else(|| panic!("the machine gave {watched:?} no time in 20 profiles"))
+}
+
+fn record_at(rate: u32, watched: &[u32], seconds: f64, args: &[String]) -> Profile {
     record_by(&["-F", &rate.to_string()], watched, seconds, args)
 }
 
-fn record_by(clock: &[&str], watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+fn record_by(clock: &[&str], watched: &[u32], seconds: f64, args: &[String]) -> Profile {
     let out = out_file("folded");
     let mut all: Vec<String> = clock.iter().map(|a| (*a).to_owned()).collect();
     let rest = ["--duration", &seconds.to_string(), "--report", "json", "-o", out.to_str().unwrap()];
@@ -307,21 +310,21 @@ pub fn report_after_ready(profiler: &mut Target) -> serde_json::Value {
     serde_json::from_str(&text.join("\n")).unwrap_or_else(|e| panic!("report: {e}: {text:?}"))
 }
 
-/// Profiles a program for some seconds at 2,999 Hz.
-pub fn profile_at_high_rate(target: &Target, seconds: u32, more: &[&str]) -> Profile {
+/// Profiles a program for some seconds at 7,999 Hz.
+pub fn profile_at_high_rate(target: &Target, seconds: f64, more: &[&str]) -> Profile {
     profile_at(SHARES_RATE_HZ, target, seconds, more)
 }
 
-/// A slice of a program for tests that take slices until they have decided: two seconds at 2,999 Hz.
+/// A slice of a program for tests that take slices until they have decided: a second at 7,999 Hz.
 pub fn slice(target: &Target, more: &[&str]) -> Folded {
-    let got = profile_at_high_rate(target, 2, more).folded;
+    let got = profile_at_high_rate(target, 1.0, more).folded;
     assert!(got.total() > 0, "an empty profile of a busy program");
     got
 }
 
-/// One second of it, for claims that a thousand samples decide.
+/// Less of it, for claims that a thousand samples decide.
 pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
-    profile_at_high_rate(target, 1, more)
+    profile_at_high_rate(target, 0.4, more)
 }
 
 /// A slice of a Java program's main thread alone, which has the launcher's name. The outermost methods may be interpreted, so
@@ -330,7 +333,7 @@ pub fn main_slice(target: &Target, more: &[&str]) -> Folded {
     slice(target, &[&["--per-thread"], more].concat()).keep(is_main_thread)
 }
 
-/// One second of it.
+/// The same for claims that a thousand samples decide.
 pub fn main_short_slice(target: &Target, more: &[&str]) -> Folded {
     short_slice(target, &[&["--per-thread"], more].concat()).folded.keep(is_main_thread)
 }
@@ -364,7 +367,7 @@ fn share_of_loop(truth: f64) -> Claim {
 /// Ticks in the program `Lines`: in its first loop, in its second, elsewhere in the method.
 fn ticks_of_loops(target: &Target, marks: &[u64]) -> [u64; 3] {
     let mut loops = [0; 3];
-    let report = profile_at_high_rate(target, 2, &["--lines"]).report;
+    let report = profile_at_high_rate(target, 1.0, &["--lines"]).report;
     for row in report["lines"].as_array().expect("--lines gives lines") {
         if row["function"] != "Lines.loops" {
             continue;

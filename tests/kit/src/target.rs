@@ -6,10 +6,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 
 /// The timeout for all waits: on a busy machine too, everything that makes progress at all is faster.
 const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The priority of programs. Most of them burn CPU time until they are killed: what starts, compiles and evaluates comes first.
+const NICE: i32 = 5;
 
 /// A running program. Dropping it kills it.
 pub struct Target {
@@ -52,6 +55,8 @@ impl Target {
     pub fn spawn(command: &mut Command) -> Target {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        // It may have ended.
+        let _ = setpriority_process(Some(Pid::from_child(&child)), NICE);
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {
