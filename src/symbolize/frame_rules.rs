@@ -8,8 +8,8 @@ use std::ops::{ControlFlow, Range};
 
 use gimli::{
     BaseAddresses, CfaRule, CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
-    Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow,
-    X86_64,
+    Operation, Register, RegisterRule, UnwindContext, UnwindContextStorage, UnwindExpression, UnwindSection,
+    UnwindTableRow, X86_64,
 };
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +104,15 @@ fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
     })
 }
 
+/// Room for the rules of all registers that compilers save, with some to spare. gimli copies them for each function, and its
+/// own room is five times as large.
+struct Registers;
+
+impl UnwindContextStorage<usize> for Registers {
+    type Rules = [(Register, RegisterRule<usize>); 40];
+    type Stack = Box<[UnwindTableRow<usize, Registers>; 4]>;
+}
+
 struct Builder<'e> {
     elf: &'e Elf,
     machine: Machine,
@@ -121,7 +130,7 @@ impl Builder<'_> {
     where
         S: UnwindSection<SliceReader<'d>>,
     {
-        let mut context = UnwindContext::new();
+        let mut context = UnwindContext::new_in();
         let all = for_each_function(frames, bases, |fde| {
             match self.add_function(frames, bases, fde, &mut context) {
                 Ok(()) => ControlFlow::Continue(()),
@@ -137,7 +146,7 @@ impl Builder<'_> {
         frames: &S,
         bases: &BaseAddresses,
         fde: &FrameDescriptionEntry<SliceReader<'d>>,
-        context: &mut UnwindContext<usize>,
+        context: &mut UnwindContext<usize, Registers>,
     ) -> Result<(), NoTable>
     where
         S: UnwindSection<SliceReader<'d>>,
@@ -270,7 +279,7 @@ impl Builder<'_> {
 
 /// The rule of one row. Registers of other machines get the names of the x86-64 registers with the same role.
 fn rule<'d, S>(
-    row: &UnwindTableRow<usize>,
+    row: &UnwindTableRow<usize, Registers>,
     machine: Machine,
     frames: &S,
     cie: &CommonInformationEntry<SliceReader<'d>>,
@@ -353,7 +362,7 @@ fn deref(register: Register, at: i64, more: i64) -> Option<Cfa> {
 
 /// The frame of a signal: the kernel saved all registers at sp + n (glibc's `__restore_rt`).
 fn signal(
-    row: &UnwindTableRow<usize>,
+    row: &UnwindTableRow<usize, Registers>,
     machine: Machine,
     ra: &[DwarfOperation],
     fp: Option<&RegisterRule<usize>>,
