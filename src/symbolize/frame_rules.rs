@@ -104,8 +104,8 @@ fn section(elf: &Elf, name: &str) -> Result<Vec<u8>, NoTable> {
     })
 }
 
-/// Room for the rules of all registers that compilers save, with some to spare. gimli copies them for each function, and its
-/// own room is five times as large.
+/// Room for the rules of 40 registers: compilers save at most 32 in programs (clang's `preserve_all`). Code with more gets
+/// [`Rule::Other`]. gimli copies the room for each function, and its own is five times as large.
 struct Registers;
 
 impl UnwindContextStorage<usize> for Registers {
