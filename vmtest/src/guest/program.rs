@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::plan::PAYLOAD;
 
 /// Start of a command that leaves the CPUs to other processes. Busy programs get their work done anyway, and the
-/// profiler need not share with six of them: its start takes seconds on an emulated CPU.
-pub(super) const LEISURELY: [&str; 3] = ["nice", "-n", "15"];
+/// profiler need not share with six of them: its start takes seconds on an emulated CPU. `Target` starts programs at nice 5.
+pub(super) const LEISURELY: [&str; 3] = ["nice", "-n", "10"];
 
 /// A command with low priority.
 pub(super) fn leisurely(program: impl AsRef<OsStr>) -> Command {

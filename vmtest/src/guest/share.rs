@@ -10,8 +10,8 @@ use testkit::wald::{Claim, Verdict};
 
 use super::folded::Folded;
 
-/// Seconds of the first profile of a program whose shares are known: they need some 2,000 samples. A processor without
-/// other work has so many in this time.
+/// Seconds of the first profile of a program whose shares are known: they need some 2,000 samples, which two emulated
+/// CPUs have in this time.
 pub(super) const SHARES: u64 = 12;
 /// Seconds of the first profile for claims about nearly all stacks, which need some hundred samples.
 pub(super) const STACKS: u64 = 4;
@@ -19,7 +19,8 @@ pub(super) const STACKS: u64 = 4;
 /// The number of profiles after which a case fails that is still undecided. The later ones are half a minute long, so
 /// that the deadline of the case may come first.
 const MOST_PROFILES: u32 = 12;
-/// The shortest and the longest of the later profiles, s. Under TCG each costs some twenty seconds beside.
+/// The shortest and the longest of the later profiles, s. Under TCG, starting the profiler takes some twenty
+/// seconds more.
 const LATER: [u64; 2] = [10, 30];
 
 /// How far a share may be from the true one on any machine.
@@ -217,13 +218,13 @@ mod tests {
     fn profiles_are_added_until_all_is_decided() {
         let (mut sum, mut lengths) = (0, Vec::new());
         let bound = || Right::Bound(Claim::AtLeast(0.98));
-        prove(4, |seconds| {
+        prove(40, |seconds| {
             lengths.push(seconds);
             sum += 200;
             Ok(vec![claim(bound(), sum, sum), claim(Right::Number(1), sum, sum)])
         })
         .unwrap();
-        assert_eq!(lengths, [4, 2, 3]);
+        assert_eq!(lengths, [40, 20, 30]);
         let refused = prove(4, |_| Ok(vec![claim(bound(), 500, 1_000)])).unwrap_err().to_string();
         assert!(refused.starts_with("a: 500 of 1000 (50.00 %), not at least 98.0000 %"), "{refused}");
         let undecided = prove(4, |_| Ok(vec![claim(Right::Number(9), 1, 1)])).unwrap_err().to_string();
