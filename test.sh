@@ -110,7 +110,7 @@ step_aarch64() {
         echo "SKIP: check build for aarch64: $CROSS_WHY"
         return 0
     fi
-    # Nothing is linked, so nobody needs libbpf and libelf for that architecture, which take longer than all the rest.
+    # Nothing is linked, so libbpf and libelf for that architecture, which take longer than all the rest, are not needed.
     cross check --profile quick --config "target.$AARCH64.bpf.rustc-link-lib=[]"
 }
 

@@ -249,8 +249,9 @@ fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
     for (nr, flags) in collectors.iter().enumerate() {
         let mut target = start(jdk, flags);
         let pid = target.pid().to_string();
-        // Whether the agent that is there serves another run is no matter of the collector.
-        for run in 1..=if nr == 0 { 2 } else { 1 } {
+        // Whether the agent that is there serves another run does not depend on the collector.
+        let runs = if nr == 0 { 2 } else { 1 };
+        for run in 1..=runs {
             let what = format!("JDK {} {flags:?}, run {run}", jdk.version);
             let mut truth = Truth::default();
             let line = ["-p", &pid, "-e", "alloc,cpu", "--alloc-interval", "16KiB"];
@@ -260,7 +261,7 @@ fn are_estimated(jdk: &Jdk, collectors: &[&[&str]]) {
             let warnings = profile.report["warnings"].as_array().unwrap();
             assert_eq!(warnings.len(), 1, "{what}: {warnings:?}");
             assert!(warnings[0].as_str().unwrap().starts_with(&way), "{what}: {warnings:?}");
-            if nr == 0 {
+            if run < runs {
                 // The JVM turns the event off.
                 allocate(&mut target);
             }

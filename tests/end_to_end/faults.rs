@@ -502,7 +502,7 @@ fn a_jvm_that_dies_during_the_attach_is_only_a_line_in_the_report() {
     let watch = Watch::keep(&[other.pid()]);
     let out = out_file("folded");
     let mut profiler = Command::new(binary());
-    profiler.args(["-F", "999", "-d", "1", "--report", "json", "-p", &pids]).args(ATTACH_TIMEOUT);
+    profiler.args(["-F", "2999", "-d", "2", "--report", "json", "-p", &pids]).args(ATTACH_TIMEOUT);
     let mut profiler = Target::spawn(profiler.arg("-o").arg(&out));
     wait_until("the agent is put there", || !traces(profiler.pid(), target.pid()).is_empty());
     let left = (profiler.pid(), target.pid());

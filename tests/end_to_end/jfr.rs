@@ -66,7 +66,7 @@ fn each_jdk_reads_every_sample_of_a_jvm() {
         let types = "jdk.ExecutionSample,jbpf.Wait,jbpf.Accounts";
         let printed = jfr(jdk, &directory, &["print", "--stack-depth", "5", "--events", types]);
         for (event, right) in [("jdk.ExecutionSample", cpu), ("jbpf.Wait", wait), ("jbpf.Accounts", 2)] {
-            assert_eq!(printed.matches(&format!("{event} {{")).count() as u64, right, "{event}: {printed}");
+            assert_eq!(printed.matches(&format!("{event} {{")).count() as u64, right, "{event}");
         }
         assert_printed(&printed, &folded);
         let reasons = printed.matches("  reason = \"").count() as u64;
@@ -78,12 +78,21 @@ fn each_jdk_reads_every_sample_of_a_jvm() {
     if let Some(newest) = readers.iter().filter(|jdk| jdk.version >= 21).max_by_key(|jdk| jdk.version) {
         let view = jfr(newest, &directory, &["view", "--width", "160", "hot-methods"]);
         assert_hot(&view, &folded);
+        let summary = jfr(newest, &directory, &["summary"]);
+        assert_eq!(count(&summary, "jdk.ExecutionSample"), cpu, "{summary}");
+        assert_eq!(count(&summary, "jbpf.Wait"), wait, "{summary}");
     }
 }
 
 /// Kept and lost samples of an event.
 fn shown(report: &Value) -> u64 {
     report["accounts"]["kept"].as_u64().unwrap() + lost(report)
+}
+
+/// The number of events of a type in the tool's summary.
+fn count(summary: &str, of: &str) -> u64 {
+    let row = summary.lines().find(|line| line.split_whitespace().next() == Some(of));
+    row.and_then(|row| row.split_whitespace().nth(1)).expect(summary).parse().unwrap()
 }
 
 /// The methods of the program that burn CPU time.

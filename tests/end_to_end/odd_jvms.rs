@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use testkit::claims::{at_least, prove};
 use testkit::folded::is;
 use testkit::java::{Jdk, Program, classes, in_container};
-use testkit::profiler::{Sampling, profile, record_watching, run};
+use testkit::profiler::{Sampling, profile, record, run};
 use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::{is_root, native};
@@ -34,7 +34,7 @@ fn a_forked_child_of_a_jvm_is_named_by_its_memory_at_once() {
     let batch = || {
         let begun = Instant::now();
         let args = ["-p", &child.to_string(), "--attach-timeout", "300s"].map(str::to_owned);
-        let read = record_watching(&[child], 1, &args);
+        let read = record(1, &args);
         assert!(begun.elapsed() < Duration::from_secs(200), "it was waited for: {:?}", begun.elapsed());
         let jvm = &read.report["jvms"][0];
         assert_eq!(jvm["no_agent"]["label"], "no JVM threads", "{jvm}");

@@ -148,7 +148,7 @@ fn a_process_that_executes_program_after_program_has_the_names_of_each() {
     // Without ASLR everything is at the same addresses each time.
     let target = Target::spawn(Command::new("setarch").args(["-R", &a, "20", "1000000", &b]));
     let sample = || {
-        let profile = profile(&target, 2, &[]);
+        let profile = with_time(&[target.pid()], || profile(&target, 1, &[]));
         profile.assert_samples_of(&[target.pid()], profile.folded.total());
         assert_no_others(&profile.folded, names);
         profile.folded

@@ -20,10 +20,10 @@ fn start(name: &str, argument: &str) -> (Target, PathBuf) {
     (Target::start(Command::new(program).arg(&go).arg(argument)), go)
 }
 
-/// The function of `upheaval` in which another thread waits than the one that measures. It measures from before that begins
-/// until it is to end. It may wait for a CPU before and after.
+/// The function of `upheaval` in which another thread waits than the one that measures. The measuring thread reads the clock
+/// before that wait begins, and when it is to end. The other thread may wait for a CPU before and after.
 const MEASURED_BY_ANOTHER: &str = "wait_beside_exec";
-/// The function in which threads are killed, which nobody can measure to the end.
+/// The function in which threads are killed. They cannot read a clock at their end.
 const KILLED: &str = "wait_for_end";
 
 /// What the program measured in a function, and what the profiles have, ns.

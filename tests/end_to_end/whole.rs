@@ -12,7 +12,8 @@ use testkit::claims::{StackClaim, Tally, at_least, prove, prove_tallies, seen, s
 use testkit::folded::{Folded, bare, has, is, reaches_root, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container, on_host};
 use testkit::profiler::{
-    self, Profile, Sampling, children_as, lost, profile, profile_at_high_rate, record, record_watching, slice,
+    self, Profile, Sampling, children_as, lost, profile, profile_at_high_rate, record, record_once,
+    record_watching, slice,
 };
 use testkit::spent::{Watch, cpu_time, spend};
 use testkit::target::Target;
@@ -259,10 +260,15 @@ fn two_profilers_at_once_are_both_right() {
     let line = args(&["-p", &pid.to_string()]);
     let marks = ["first", "second"];
     let sample = || {
-        let profiles = std::thread::scope(|scope| {
-            let runs = marks.map(|_| scope.spawn(|| record_watching(&[pid], 2, &line)));
-            runs.map(|run| run.join().unwrap())
-        });
+        let at_once = || {
+            std::thread::scope(|scope| {
+                let runs = marks.map(|_| scope.spawn(|| record_once(&[pid], 1, &line)));
+                runs.map(|run| run.join().unwrap())
+            })
+        };
+        let mut pairs = (0..20).map(|_| at_once());
+        let profiles = pairs.find(|pair| pair.iter().all(|profile| profile.has_time_of(&[pid])));
+        let profiles = profiles.expect("two profiles of a program with CPU time");
         let mut both = Folded::default();
         for (mark, profile) in marks.into_iter().zip(profiles) {
             assert_accounts(&profile.report, profile.folded.total());

@@ -23,7 +23,7 @@
 static struct sums {
 	unsigned long child, thread, reused, killed;
 	unsigned long children;
-	/* By how much the wait of killed threads may be longer: nobody can read a clock at their end. */
+	/* By how much the wait of killed threads may be longer: they cannot read a clock at their end. */
 	unsigned long late;
 	/* When each of the threads to be killed began to wait, and when their process began to end. */
 	unsigned long began[KILLED], ended;

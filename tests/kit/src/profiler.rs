@@ -103,10 +103,22 @@ impl Profile {
     pub fn ticks_of(&self, pids: &[u32]) -> (f64, f64) {
         let ticking = self.account("expected") * self.account("period_ns");
         let span = Duration::from_nanos(ticking / self.report["cpus"].as_u64().unwrap());
+        let lasted = self.report["duration_s"].as_f64().unwrap();
+        assert!(span.as_secs_f64() > 0.5 * lasted, "the clock ran for {span:?} of {lasted} s");
         let each = pids.iter().map(|pid| self.spent.within(*pid, span));
         let (least, most) =
             each.fold((0.0, 0.0), |sum, one| (sum.0 + self.ticks(one.0), sum.1 + self.ticks(one.1)));
         (least, most + self.stolen_ticks())
+    }
+
+    /// Whether the machine gave each of these processes enough time for a test of its ticks.
+    pub fn has_time_of(&self, pids: &[u32]) -> bool {
+        let least = |pid: &u32| self.ticks_of(&[*pid]).0;
+        let poor = pids.iter().find(|pid| least(pid) <= ENOUGH_TICKS);
+        if let Some(pid) = poor {
+            eprintln!("pid {pid} had {:.0} ticks: another profile is taken", least(pid));
+        }
+        poor.is_none()
     }
 
     /// By how many samples the CPU time may be exceeded because of steal time.
@@ -178,14 +190,18 @@ pub fn record(seconds: u32, args: &[String]) -> Profile {
 
 /// The same, and watches the CPU time of these processes, each of which is busy.
 pub fn record_watching(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
-    with_time(watched, || record_at(RATE_HZ, watched, f64::from(seconds), args))
+    with_time(watched, || record_once(watched, seconds, args))
+}
+
+/// The same, however much time the machine gives them.
+pub fn record_once(watched: &[u32], seconds: u32, args: &[String]) -> Profile {
+    record_at(RATE_HZ, watched, f64::from(seconds), args)
 }
 
 /// Takes profiles of busy processes until one is of a time in which the machine gave each of them enough for a test.
 #[track_caller]
 pub fn with_time(watched: &[u32], take: impl FnMut() -> Profile) -> Profile {
-    let has_time = |profile: &Profile| watched.iter().all(|pid| profile.ticks_of(&[*pid]).0 > ENOUGH_TICKS);
-    let found = std::iter::repeat_with(take).take(20).find(has_time);
+    let found = std::iter::repeat_with(take).take(20).find(|profile| profile.has_time_of(watched));
     found.unwrap_or_else(|| panic!("the machine gave {watched:?} no time in 20 profiles"))
 }
 
@@ -322,7 +338,7 @@ pub fn slice(target: &Target, more: &[&str]) -> Folded {
     got
 }
 
-/// Less of it, for claims that a thousand samples decide.
+/// A slice of 0.4 s at 7,999 Hz, for claims that a thousand samples decide.
 pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
     profile_at_high_rate(target, 0.4, more)
 }

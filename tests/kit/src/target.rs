@@ -6,13 +6,28 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, setpriority_process};
+use rustix::process::{Pid, Signal, geteuid, getpriority_process, kill_process, setpriority_process};
 
 /// The timeout for all waits: on a busy machine too, everything that makes progress at all is faster.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The priority of programs. Most of them burn CPU time until they are killed: what starts, compiles and evaluates comes first.
+/// The nice value of programs. Most of them burn CPU time until they are killed: what starts, compiles and evaluates comes
+/// first.
 const NICE: i32 = 5;
+
+/// Starts a program that has this priority from its first instruction, as all its threads and children have. Only root gets
+/// its own priority back.
+fn at_low_priority<T>(start: impl FnOnce() -> T) -> T {
+    if !geteuid().is_root() {
+        return start();
+    }
+    // Of this thread, which the child inherits.
+    let own = getpriority_process(None).unwrap();
+    setpriority_process(None, NICE).unwrap();
+    let started = start();
+    setpriority_process(None, own).unwrap();
+    started
+}
 
 /// A running program. Dropping it kills it.
 pub struct Target {
@@ -54,9 +69,7 @@ impl Target {
     /// Starts a program without waiting.
     pub fn spawn(command: &mut Command) -> Target {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        // It may have ended.
-        let _ = setpriority_process(Some(Pid::from_child(&child)), NICE);
+        let mut child = at_low_priority(|| command.spawn()).unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {
