@@ -81,8 +81,7 @@ step_demo() {
     grep -q '^java;.*;thread_native_entry;.*;call_stub;.*;Shop\.[a-z]*_.*_\[j\]' "$LOGS/demo.folded"
 }
 
-# Real programs, as root: one test more at a time than there are CPUs, since each waits now and then; then those that change
-# the machine, one by one.
+# Real programs, as root: as many tests at a time as there are CPUs, then those that change the machine, one by one.
 step_end-to-end() {
     if [ -n "$roots" ]; then
         wait "$roots" || { cat "$LOGS/jdk-roots.log" && echo "SKIP: JDK root file systems: see above"; }
@@ -90,7 +89,7 @@ step_end-to-end() {
         scripts/jdk-roots.sh || echo "SKIP: JDK root file systems: see above"
     fi
     local rc=0 alone=alone::
-    end_to_end --test-threads="$(($(nproc) + 1))" --skip "$alone" || rc=1
+    end_to_end --test-threads="$(nproc)" --skip "$alone" || rc=1
     end_to_end --test-threads=1 "$alone" || rc=1
     return "$rc"
 }

@@ -64,9 +64,12 @@ fn assert_has_names(program: &Path) {
         move |stack: &[String]| in_order(stack, &chain(caller)[..length])
     };
     let (heavy, light) = (by("main.heavy", 5), by("main.light", 5));
+    // How much Go's monitor works is a matter of the machine.
+    let is_goroutine = |stack: &[String]| !stack.iter().any(|frame| frame == "runtime.mstart");
     let claims = [
-        at_least(0.98, format!("{name}: functions"), move |stack| heavy(stack) || light(stack)),
-        share(0.75, format!("{name}: heavy"), by("main.heavy", 5)),
+        at_least(0.98, format!("{name}: functions"), move |stack| heavy(stack) || light(stack))
+            .among(is_goroutine),
+        share(0.75, format!("{name}: heavy"), by("main.heavy", 5)).among(is_goroutine),
         // The CPU decides on which instruction of a loop a sample falls, so this share differs between CPUs. Unit tests
         // compare the calls of each address with DWARF.
         seen(10, format!("{name}: both inlined calls"), by("main.heavy", 7)),

@@ -117,7 +117,8 @@ fn code_of_a_library_and_code_that_was_copied_elsewhere_are_found_by_samples() {
         let target = moved(args);
         assert!(has_moved(&target));
         let mut claims = named(args[0]);
-        claims.extend(whole(0.5, args[0]));
+        // The code is found in the first window and has its callers from the next one on: on a busy machine that comes late.
+        claims.extend(whole(0.2, args[0]));
         if cfg!(target_arch = "x86_64") {
             let wrong = |stack: &[String]| has_main(stack) && !is_right(stack);
             claims.push(at_most(0.01, format!("{}: wrong callers", args[0]), wrong).among(is_in_work));
