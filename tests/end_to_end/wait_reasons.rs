@@ -147,8 +147,11 @@ fn each_wait_has_its_reason() {
     }
     let mut ways = Ways::start();
     let mut first = Some(ways.profile());
+    // Two threads write to the file. The lock of its content is held for longer on a busy machine, and the thread that has
+    // the position waits for it, too.
+    let share = |thread| if thread == "file position" { 0.5 } else { 0.9 };
     let claim = |(thread, reason): (&'static str, &'static str)| {
-        at_least(0.9, format!("{thread}: {reason}"), move |stack| leaf(stack) == reason)
+        at_least(share(thread), format!("{thread}: {reason}"), move |stack| leaf(stack) == reason)
             .among(move |stack| is_of(stack, thread) && leaf(stack) != "[runnable]")
     };
     let claims: Vec<StackClaim<'_>> = ways.contending().into_iter().map(claim).collect();
