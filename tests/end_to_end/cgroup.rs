@@ -11,7 +11,7 @@ use testkit::cgroup::{Group, Throttling, hierarchies, naming};
 use testkit::claims::{Tally, at_least, prove, prove_tallies};
 use testkit::folded::{Folded, has, is, user_leaf};
 use testkit::java::{Jdk, Program, classes, in_container};
-use testkit::profiler::{self, ALL, Profile, Sampling, is_main_thread, out_file, while_sampling, with_time};
+use testkit::profiler::{self, ALL, Profile, Sampling, is_main_thread, record_by, while_sampling, with_time};
 use testkit::spent::{Watch, spend};
 use testkit::target::Target;
 use testkit::wald::Claim;
@@ -30,14 +30,8 @@ fn start(group: &Group, program: &str) -> Target {
 /// A profile of one second at 2,999 Hz, and the CPU time of these processes: the first second in which the machine gave
 /// each of them time.
 fn second(watched: &[u32], args: &[&str]) -> Profile {
-    let out = out_file("folded");
-    let line = ["-F", "2999", "-d", "1", "--report", "json", "-o", out.to_str().unwrap()];
-    with_time(watched, || {
-        let watch = Watch::keep(watched);
-        let run = profiler::run(line.iter().chain(args)).success();
-        let spent = watch.end();
-        profiler::read(&out, serde_json::from_str(&run.stdout).unwrap(), spent)
-    })
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    with_time(watched, || record_by(&["-F", "2999"], watched, 1.0, &args))
 }
 
 /// Asserts that a profile has samples, all of them of these programs.

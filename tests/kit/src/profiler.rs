@@ -185,7 +185,7 @@ pub fn profile_by(clock: &[&str], target: &Target, seconds: u32) -> Profile {
 
 /// Profiles the targets in the arguments for some seconds at 999 Hz.
 pub fn record(seconds: u32, args: &[String]) -> Profile {
-    record_at(RATE_HZ, &[], f64::from(seconds), args)
+    record_once(&[], seconds, args)
 }
 
 /// The same, and watches the CPU time of these processes, each of which is busy.
@@ -209,7 +209,8 @@ fn record_at(rate: u32, watched: &[u32], seconds: f64, args: &[String]) -> Profi
     record_by(&["-F", &rate.to_string()], watched, seconds, args)
 }
 
-fn record_by(clock: &[&str], watched: &[u32], seconds: f64, args: &[String]) -> Profile {
+/// The same for parts of seconds too, with the clock that the first arguments ask for.
+pub fn record_by(clock: &[&str], watched: &[u32], seconds: f64, args: &[String]) -> Profile {
     let out = out_file("folded");
     let mut all: Vec<String> = clock.iter().map(|a| (*a).to_owned()).collect();
     let rest = ["--duration", &seconds.to_string(), "--report", "json", "-o", out.to_str().unwrap()];
