@@ -192,6 +192,35 @@ static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc
 }
 
 /*
+ * Goes to the caller if word `i` of the slots is a return address in generated code. A global function: the verifier
+ * checks it once, not once for each word.
+ */
+__attribute__((noinline)) int return_by(__u32 slot, __u32 i, __u32 saved_fp)
+{
+	struct scratch *s = scratch_at(slot);
+	struct jp_vm *vm;
+	__u64 pc, below;
+
+	if (!s)
+		return JP_END_no_frame;
+	vm = (struct jp_vm *)page_of(s->walk.table);
+	if (!vm)
+		return JP_END_no_frame;
+	pc = s->slots[i & (JP_SLOTS - 1)];
+	below = s->slots[(i - 1) & (JP_SLOTS - 1)];
+	if (!is_return(&s->walk, vm, pc))
+		return JP_END_no_frame;
+	/* The interpreter's return addresses do not follow a call, but fp must be valid for such a frame. */
+	if (is_interpreter(vm, pc) && !is_above(saved_fp ? below : s->walk.fp, s->walk.sp + 8 * i))
+		return JP_END_no_frame;
+	if (saved_fp)
+		s->walk.fp = below;
+	s->walk.ip = pc;
+	s->walk.sp += 8 * i;
+	return JP_WALKING;
+}
+
+/*
  * Goes to the caller of generated code, which is generated code too, by the first return address from sp on. Where code
  * saves registers for a call that is not a Java call, the stack has more words than the code's frame. With `saved_fp`,
  * the word below the return address is the caller's fp. A global function, see find_range.
@@ -199,31 +228,17 @@ static __always_inline bool is_return(struct walk *w, struct jp_vm *vm, __u64 pc
 __attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 {
 	struct scratch *s = scratch_at(slot);
-	struct jp_vm *vm;
 
 	if (!s)
 		return JP_END_no_user;
-	vm = (struct jp_vm *)page_of(s->walk.table);
-	if (!vm)
+	if (!page_of(s->walk.table))
 		return JP_END_no_table;
 	if (read_user(&s->walk, s->slots, sizeof(s->slots), s->walk.sp - 8))
 		return JP_END_bad_read;
 	#pragma clang loop unroll(disable)
-	for (int i = 1; i < JP_SLOTS; i++) {
-		__u64 pc = s->slots[i];
-
-		if (!is_return(&s->walk, vm, pc))
-			continue;
-		/* The interpreter's return addresses do not follow a call, but fp must be valid for such a frame. */
-		if (is_interpreter(vm, pc) &&
-		    !is_above(saved_fp ? s->slots[i - 1] : s->walk.fp, s->walk.sp + 8 * i))
-			continue;
-		if (saved_fp)
-			s->walk.fp = s->slots[i - 1];
-		s->walk.ip = pc;
-		s->walk.sp += 8 * i;
-		return JP_WALKING;
-	}
+	for (__u32 i = 1; i < JP_SLOTS; i++)
+		if (return_by(slot, i, saved_fp) == JP_WALKING)
+			return JP_WALKING;
 	return JP_END_no_frame;
 }
 

@@ -74,13 +74,17 @@ static __always_inline __u64 word_size(struct walk *w)
 /*
  * Goes to the caller of a function whose return address was at `slot` or `other_slot` of the stack. The list begins
  * with the innermost call, as the unwinder does, so each search continues after the last match. Tail calls share one
- * slot; the kernel stores the true address in each of their entries.
+ * slot; the kernel stores the true address in each of their entries. A global function, see find_range.
  */
-static __always_inline __u32 follow_uretprobe(struct walk *w, __u64 slot, __u64 other_slot)
+__attribute__((noinline)) int follow_uretprobe(__u32 scratch_slot, __u64 slot, __u64 other_slot)
 {
-	if (!bpf_core_field_exists(struct return_instance, orig_ret_vaddr) ||
+	struct scratch *s = scratch_at(scratch_slot);
+	struct walk *w;
+
+	if (!s || !bpf_core_field_exists(struct return_instance, orig_ret_vaddr) ||
 	    !bpf_core_field_exists(struct return_instance, stack) || !bpf_core_field_exists(struct return_instance, next))
 		return JP_END_uretprobe;
+	w = &s->walk;
 	#pragma clang loop unroll(disable)
 	for (int i = 0; i < JP_URETPROBE_DEPTH; i++) {
 		struct return_instance *instance = (struct return_instance *)w->uretprobe;
@@ -119,7 +123,7 @@ static __always_inline __u32 leave_trampoline(struct walk *w)
 	if (read_user(w, &first, sizeof(first), w->uprobes) || read_user(w, code, sizeof(code), w->ip))
 		return JP_END_uretprobe;
 	if (first == JP_INT3 || code[0] == 0x50)
-		return follow_uretprobe(w, slot, slot);
+		return follow_uretprobe(w->slot, slot, slot);
 	switch (code[0]) {
 	case 0x51: /* push rcx */
 	case 0xc3: /* ret */
@@ -137,7 +141,7 @@ static __always_inline __u32 leave_trampoline(struct walk *w)
 	may_be_done = code[0] == 0x41 && code[1] == 0x5b;
 	if (code[0] != 0x59 && code[0] != 0xc3) {
 		other_slot = may_be_done ? w->sp - 8 : slot;
-		if (follow_uretprobe(w, slot, other_slot) == JP_WALKING)
+		if (follow_uretprobe(w->slot, slot, other_slot) == JP_WALKING)
 			return JP_WALKING;
 		if (!may_be_done)
 			return JP_END_uretprobe;
@@ -154,7 +158,7 @@ static __always_inline __u32 follow_return(struct walk *w)
 {
 	__u64 slot = w->sp - word_size(w);
 
-	return follow_uretprobe(w, slot, slot);
+	return follow_uretprobe(w->slot, slot, slot);
 }
 
 /*

@@ -18,6 +18,9 @@
 #include "step_table.h"
 #include "uprobes.h"
 
+/* Frames of one call of walk_some. */
+#define JP_SOME_FRAMES 8
+
 /* Goes to the caller of a frame outside code heaps, by the kind of step that w->rule demands. */
 static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 {
@@ -58,7 +61,7 @@ static __always_inline __u32 step(struct walk *w, struct stack_part *part)
 
 /*
  * Records a frame of code outside code heaps and goes to its caller. A global function, see find_range.
- * VERIFIER(5.10): separate from walk_frame, or its stack would add to that of step_hotspot: a whole chain of calls has
+ * VERIFIER(5.10): separate from walk_some, or its stack would add to that of step_hotspot: a whole chain of calls has
  * 512 bytes. Noticed by: the load itself.
  */
 __attribute__((noinline)) int step_code(__u32 slot)
@@ -87,16 +90,11 @@ __attribute__((noinline)) int step_code(__u32 slot)
 	return again ? JP_WALKING : step(w, &s->part);
 }
 
-/* Records the current frame and goes to its caller. A global function, see find_range. */
-__attribute__((noinline)) int walk_frame(__u32 slot)
+/* Records the current frame and goes to its caller. */
+static __always_inline __u32 walk_frame(struct walk *w, __u32 slot)
 {
-	struct scratch *s = scratch_at(slot);
-	struct walk *w;
 	__u32 unknown_code;
 
-	if (!s)
-		return JP_END_no_user;
-	w = &s->walk;
 	if (out_of_user(w->ip, JP_USER_MIN))
 		return w->ip ? JP_END_bad_pc : JP_END_root;
 	w->from_file = w->code == JP_CODE_file;
@@ -152,26 +150,42 @@ static __always_inline void begin_walk(struct scratch *s, const struct regs *r, 
 }
 
 /*
+ * Unwinds some frames. VERIFIER(all): it follows a loop round by round, but a global function only once, so a loop in a
+ * loop costs it the sum of their rounds, not the product. Noticed by: the time of a load.
+ */
+__attribute__((noinline)) int walk_some(__u32 slot)
+{
+	struct scratch *s = scratch_at(slot);
+
+	if (!s)
+		return JP_END_no_user;
+	#pragma clang loop unroll(disable)
+	for (int i = 0; i < JP_SOME_FRAMES; i++) {
+		__u32 end = walk_frame(&s->walk, slot);
+
+		/* The reads are used up: a read that failed for this reason is not the stop reason. */
+		if (s->walk.reads <= 0)
+			return JP_END_depth;
+		if (end != JP_WALKING)
+			return end;
+	}
+	return JP_WALKING;
+}
+
+/*
  * Unwinds up to the root.
  * VERIFIER(all): global functions, which are verified one by one, do the work of a frame; here is only the loop.
  * Noticed by: the load itself (1 M instructions, or 8,192 branches on a path).
  */
 static __always_inline void walk_frames(struct scratch *s)
 {
-	__u32 end = JP_END_depth;
+	__u32 end = JP_WALKING;
 
 	#pragma clang loop unroll(disable)
-	for (int i = 0; i < JP_MAX_USER_FRAMES; i++) {
-		__u32 ended = walk_frame(s->walk.slot);
-
-		/* The reads are used up: a read that failed for this reason is not the stop reason. */
-		if (s->walk.reads <= 0)
-			break;
-		if (ended != JP_WALKING) {
-			end = ended;
-			break;
-		}
-	}
+	for (int i = 0; i < JP_MAX_USER_FRAMES / JP_SOME_FRAMES && end == JP_WALKING; i++)
+		end = walk_some(s->walk.slot);
+	if (end == JP_WALKING)
+		end = JP_END_depth;
 	/* A register that is no frame pointer may be 0, or point to a 0, anywhere. */
 	if (end == JP_END_root && s->walk.followed)
 		push(s, JP_WORD_FOLLOWED, 0);
