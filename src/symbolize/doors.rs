@@ -224,7 +224,8 @@ fn give_statx(out: u64, found: &libc::stat) -> i64 {
     (all.stx_atime, all.stx_mtime, all.stx_ctime) = (atime, mtime, ctime);
     all.stx_mask = libc::STATX_BASIC_STATS;
     all.stx_blksize = found.st_blksize as u32;
-    all.stx_nlink = found.st_nlink as u32;
+    // A u64 here, a u32 on AArch64.
+    all.stx_nlink = found.st_nlink as _;
     (all.stx_uid, all.stx_gid) = (found.st_uid, found.st_gid);
     all.stx_mode = found.st_mode as u16;
     (all.stx_ino, all.stx_size, all.stx_blocks) =
