@@ -23,8 +23,10 @@ unset TMPDIR LD_BIND_NOW JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS
 # Since Go 1.25 the first `go tool pprof` builds that tool: one cache for all users and steps.
 GO_CACHE=$LOGS/go
 
-STEPS="scripts fmt build unit demo end-to-end clippy doc aarch64 vmtest"
+STEPS="scripts fmt build unit demo end-to-end clippy doc vmtest"
 FULL="scripts fmt build unit demo end-to-end clippy doc fuzz release vmtest"
+# Compilers, which run while end-to-end tests wait, on CPU time that nobody else wants.
+BESIDE="clippy doc"
 
 step_scripts() {
     local scripts=(demo.sh test.sh .ci/run bench/*.sh deploy/*.sh deploy/github-action/*.sh scripts/*.sh scripts/release/*.sh) file
@@ -42,10 +44,31 @@ step_scripts() {
 
 step_fmt() { cargo fmt --all --check; }
 
-# In the profile of the tests, whose build scripts and procedural macros are there by now.
-step_clippy() { cargo clippy --profile quick --workspace --all-targets --locked -- -D warnings; }
+# For AArch64, so that this shows that the source compiles there, too. The build compiles it for this machine, and only a few
+# lines are of one architecture. With --full for both.
+step_clippy() {
+    lint clippy --all-targets -- -D warnings && { [ -z "$full" ] || cargo clippy "${LINT[@]}" --all-targets -- -D warnings; }
+}
 
-step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --profile quick --workspace --no-deps --document-private-items --locked; }
+step_doc() { RUSTDOCFLAGS="-D warnings" lint doc --no-deps --document-private-items; }
+
+# In the profile of the tests, whose build scripts and procedural macros are there.
+LINT=(--profile quick --workspace --locked)
+
+# A command of cargo that only checks, for AArch64. Nothing is linked, so libbpf and libelf for that architecture, which take
+# longer than all the rest, are not needed.
+lint() {
+    setup_cross
+    if [ -n "$CROSS_WHY" ]; then
+        echo "SKIP: check for aarch64: $CROSS_WHY"
+        cargo "$1" "${LINT[@]}" "${@:2}"
+        return
+    fi
+    local PATH=$PATH
+    PATH=$(dirname "$CROSS_CARGO"):$PATH
+    setup_rust_tools
+    cargo "$1" "${LINT[@]}" --target "$AARCH64" --config "target.$AARCH64.bpf.rustc-link-lib=[]" "${@:2}"
+}
 
 # The binary and all programs of tests, in one profile.
 step_build() {
@@ -100,17 +123,6 @@ end_to_end() {
     read -r package binary < <(binaries end_to_end) || return 1
     (cd "$package" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" RUSTC_BOOTSTRAP=1 \
         "$binary" --show-output -Z unstable-options --report-time "$@")
-}
-
-# Whether the source compiles for the other architecture.
-step_aarch64() {
-    setup_cross
-    if [ -n "$CROSS_WHY" ]; then
-        echo "SKIP: check build for aarch64: $CROSS_WHY"
-        return 0
-    fi
-    # Nothing is linked, so libbpf and libelf for that architecture, which take longer than all the rest, are not needed.
-    cross check --profile quick --config "target.$AARCH64.bpf.rustc-link-lib=[]"
 }
 
 # A release's binaries as users get them, and its files, used as a user would.
@@ -193,7 +205,25 @@ if [[ " $chosen " == *" end-to-end "* ]] && [ "$(id -u)" = 0 ]; then
     scripts/jdk-roots.sh >"$LOGS/jdk-roots.log" 2>&1 &
     roots=$!
 fi
+beside=
+if [[ " $chosen " == *" end-to-end "* ]]; then
+    for name in $BESIDE; do [[ " $chosen " != *" $name "* ]] || beside="$beside $name"; done
+fi
 for name in $chosen; do
+    [[ " $beside " != *" $name "* ]] || continue
+    if [ "$name" = end-to-end ]; then
+        (
+            chrt --idle --pid 0 "$BASHPID"
+            for name in $beside; do run_step "$name"; done
+        ) &
+        compilers=$!
+    fi
+    [ ! -t 1 ] || printf '%s ...\r' "$name"
     run_step "$name"
+    tally_step "$name"
+    if [ "$name" = end-to-end ]; then
+        wait "$compilers"
+        for name in $beside; do tally_step "$name"; done
+    fi
 done
 summary

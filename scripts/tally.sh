@@ -66,13 +66,18 @@ machine() {
         "$(df -h --output=avail "$LOGS" | tail -n 1 | tr -d ' ')"
 }
 
-# Runs step_NAME with its output in a file, and says how it went. A step that runs tests counts as its tests, another as 1.
+# Runs step_NAME with its output in a file. Another file gets the exit code, the seconds, and the seconds of CPU.
 run_step() {
-    local log=$LOGS/$1.log start=$SECONDS rc=0 tests fails skip here=0 took TIMEFORMAT='%U %S' cpu
-    printf '%-12s ' "$1"
-    { time "step_$1" >"$log" 2>&1 || rc=$?; } 2>"$LOGS/cpu"
-    took=$((SECONDS - start))
-    cpu=$(awk '{ printf "%.0f", $1 + $2 }' "$LOGS/cpu")
+    local rc=0 start=$SECONDS TIMEFORMAT='%U %S'
+    { time "step_$1" >"$LOGS/$1.log" 2>&1 || rc=$?; } 2>"$LOGS/cpu-$1"
+    awk -v rc="$rc" -v took=$((SECONDS - start)) '{ printf "%d %d %.0f\n", rc, took, $1 + $2 }' "$LOGS/cpu-$1" >"$LOGS/$1.result"
+    rm "$LOGS/cpu-$1"
+}
+
+# Says how a step went that has run. A step that runs tests counts as its tests, another as 1.
+tally_step() {
+    local log=$LOGS/$1.log rc took cpu tests fails skip here=0
+    read -r rc took cpu <"$LOGS/$1.result"
     tests=$(sum_of passed "$log")
     fails=$(sum_of failed "$log")
     while IFS= read -r skip; do
@@ -100,7 +105,7 @@ run_step() {
         rows+=("$(printf '%-12s FAILED %5d s %6d s of CPU' "$1" "$took" "$cpu"), $log")
         failures+=("$(reasons "$1" "$log")")
     fi
-    printf '%s\n' "${rows[-1]#"$(printf '%-12s ' "$1")"}"
+    printf '%s\n' "${rows[-1]}"
 }
 
 # What libtest says in a log about how many tests passed or failed.
