@@ -160,16 +160,16 @@ fn check_two_classes(jdk: &Jdk) {
     // The classes live for tenths of a second. The agent comes last: it stays in the JVM.
     let churn = |times: &str| Program::new("Churn").flags(&[BATCH]).args(&[times]).start(jdk);
     let mut brief = churn("300");
-    have_their_own_names(&mut brief, "vm", None);
-    have_their_own_names(&mut brief, "agent", Some(0.3));
+    have_their_own_names(&mut brief, 1.0, "vm", None);
+    have_their_own_names(&mut brief, 1.0, "agent", Some(0.3));
     drop(brief);
     // They live for a second or more; memory is read once a second. A name is proven if code is seen before and after.
     let mut long = churn("2000");
-    have_their_own_names(&mut long, "vm", Some(0.15));
+    have_their_own_names(&mut long, 5.0, "vm", Some(0.3));
 }
 
 /// Each stack of the two classes has the right one's name or says that it went, and at least this share has a name.
-fn have_their_own_names(target: &mut Target, java: &str, named_at_least: Option<f64>) {
+fn have_their_own_names(target: &mut Target, seconds: f64, java: &str, named_at_least: Option<f64>) {
     let shows = |stack: &[String], caller: &str, class: &str| {
         [caller, class].iter().all(|name| stack.iter().any(|frame| is(frame, name)))
     };
@@ -184,7 +184,7 @@ fn have_their_own_names(target: &mut Target, java: &str, named_at_least: Option<
     let mut claims: Vec<StackClaim<'_>> =
         vec![at_least(0.5, "time with a name or gone", |stack| is_right(stack) || has_lost_its_code(stack))];
     claims.extend(named_at_least.map(|least| at_least(least, "time with a name", is_right)));
-    let (all, gone) = while_its_classes_go(target, &["--java", java], &claims);
+    let (all, gone) = while_its_classes_go(target, seconds, &["--java", java], &claims);
     let wrong = all.keep(is_wrong);
     assert_eq!(wrong.total(), 0, "the other class's name:\n{}", wrong.top(5));
     let (right, lost) = (all.share(is_right), all.share(has_lost_its_code));

@@ -264,15 +264,16 @@ fn a_run_is_shown_while_it_goes_on() {
     assert_eq!(page.value("window.kept"), 1, "the page was not loaded again");
     page.wait_for("document.getElementById('live-state').textContent === 'the run has ended'");
     assert!(said.any(|line| line.unwrap().contains("stays until Ctrl-C")));
-    let [a, b] = ["work_of_a", "work_of_b"].map(|name| {
-        let rows = shown_functions(&mut page);
-        rows.into_iter().find(|row| row.0 == name).unwrap_or_else(|| panic!("{name}")).1
-    });
-    assert!(a > 100 && b > 100, "{a} and {b}");
+    let served = shown_functions(&mut page);
     // A client that connects after the end gets the whole document.
     page.open_served("about:blank", "true");
     kill_process(Pid::from_child(&run.0), Signal::INT).unwrap();
     assert_eq!(run.0.wait().unwrap().code(), Some(0));
     page.open(&file, "", READY);
     assert_eq!(page.complaints, [""; 0]);
+    // How long a program runs is a matter of the machine: the page that was served has what the file has.
+    for name in ["work_of_a", "work_of_b"] {
+        assert!(served.iter().any(|row| row.0 == name && row.1 > 0), "{name}: {served:?}");
+    }
+    assert_eq!(served, shown_functions(&mut page));
 }

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::cgroup::Group;
 use crate::claims::{StackClaim, prove, share};
 use crate::folded::{Folded, has_leaf};
-use crate::profiler::{is_main_thread, main_slice, profile_at_high_rate};
+use crate::profiler::{is_main_thread, profile_at_high_rate};
 use crate::target::Target;
 use crate::{container, is_root, native, scratch, skip, sources};
 
@@ -318,13 +318,14 @@ pub fn while_classes_go(
     more: &[&str],
     claims: &[StackClaim<'_>],
 ) -> (Folded, usize) {
-    while_its_classes_go(&mut program.start(jdk), more, claims)
+    while_its_classes_go(&mut program.start(jdk), 1.0, more, claims)
 }
 
-/// The same of a program that runs already.
+/// The same of a program that runs already, in slices of this many seconds.
 #[track_caller]
 pub fn while_its_classes_go(
     target: &mut Target,
+    seconds: f64,
     more: &[&str],
     claims: &[StackClaim<'_>],
 ) -> (Folded, usize) {
@@ -333,7 +334,8 @@ pub fn while_its_classes_go(
     let batch = || {
         let mut all = Folded::default();
         for _ in 0..MOST_SLICES {
-            all.add(main_slice(target, more));
+            let args = [&["--per-thread"], more].concat();
+            all.add(profile_at_high_rate(target, seconds, &args).folded.keep(is_main_thread));
             gone = unloaded(target) - before;
             if gone >= CLASSES {
                 return all;
