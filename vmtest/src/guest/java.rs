@@ -25,6 +25,11 @@ pub(super) fn interpreted(jdk: u32) -> anyhow::Result<Command> {
     program(jdk, &["-Xint"], "Chains")
 }
 
+/// The program `Hashes`, whose methods are not inlined.
+pub(super) fn hashes(jdk: u32) -> anyhow::Result<Command> {
+    program(jdk, &["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Hashes::*"], "Hashes")
+}
+
 /// The program `Locks`.
 pub(super) fn locks(jdk: u32) -> anyhow::Result<Command> {
     program(jdk, &[], "Locks")

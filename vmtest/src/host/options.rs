@@ -49,7 +49,7 @@ pub(super) struct Options {
     /// Use KVM, on a machine whose guests can.
     #[arg(long)]
     pub(super) kvm: bool,
-    /// QEMU's CPU model of x86-64 guests [default: max; host with --kvm].
+    /// QEMU's CPU model of x86-64 guests [default: max,sha-ni=off; host with --kvm].
     #[arg(long, value_name = "MODEL")]
     pub(super) cpu: Option<String>,
     /// Seconds that a guest may need for booting, and for saying anything at all.

@@ -1,7 +1,8 @@
-//! Stacks without frame pointers: a C program, frame by frame, and interpreted methods by name.
+//! Stacks without frame pointers: a C program, frame by frame, interpreted methods by name, and a stub of HotSpot that
+//! depends on the CPU.
 
-use super::super::folded::{Folded, is, reaches_root};
-use super::super::java::{described, interpreted, rounded};
+use super::super::folded::{Folded, bare, is, reaches_root};
+use super::super::java::{described, hashes, interpreted, rounded};
 use super::super::profiler;
 use super::super::program::native;
 use super::super::share::{self, ShareClaim, at_least};
@@ -11,6 +12,8 @@ use crate::plan::Found;
 
 /// Seconds of the first profile: two programs share the CPUs.
 const SECONDS: u64 = 5;
+/// The same for one program.
+const HASH_SECONDS: u64 = 3;
 /// The calls of `chain` in `frames.c`.
 const CALLS: usize = 40;
 
@@ -32,7 +35,39 @@ pub(in super::super) fn run(jdk: u32) -> anyhow::Result<Found> {
     let mut found = Found { samples: frames.total() + main.total(), ..Found::default() };
     found.figure("native_whole", rounded(frames.within("work").share(is_chain)));
     found.figure("interpreted_whole", rounded(main.within("Chains.work").share(is_interpreted)));
+    drop(targets);
+    let hashed = sha_256(jdk)?;
+    found.samples += hashed.total();
+    found.figure("sha_256", rounded(hashed.share(is_in_stub)));
     Ok(found)
+}
+
+/// The stacks of SHA-256. Its stub has frames of its own on CPUs with AVX2 and without SHA-NI, such as the guest's.
+fn sha_256(jdk: u32) -> anyhow::Result<Folded> {
+    let target = Target::start(&mut hashes(jdk)?);
+    let pid = target.pid().to_string();
+    let mut main = Folded::default();
+    share::prove(HASH_SECONDS, |seconds| {
+        let got = profiler::sample(seconds, &["--per-thread", "-p", &pid])?;
+        main.add(of(&got.folded, "java").keep(|stack| stack[1].starts_with("[java tid=")));
+        let mut claims = vec![at_least(0.98, "whole stacks of SHA-256", &main, is_hash)];
+        // JDK 8 has a stub for SHA-NI only.
+        if jdk > 8 {
+            claims.push(at_least(0.9, "samples in the stub of SHA-256", &main, is_in_stub));
+        }
+        Ok(claims)
+    })?;
+    Ok(main)
+}
+
+/// Whether a stack has the callers of the hash.
+fn is_hash(stack: &[String]) -> bool {
+    let own = stack.iter().filter_map(|frame| bare(frame).strip_prefix("Hashes."));
+    reaches_root(stack) && own.eq(["main", "round", "hash"])
+}
+
+fn is_in_stub(stack: &[String]) -> bool {
+    stack.iter().any(|frame| frame.starts_with("sha256_implCompress"))
 }
 
 /// `work` takes nearly all time of its program, and nearly all its stacks are whole.
