@@ -72,7 +72,7 @@ lint() {
 
 # The binary and all programs of tests, in one profile.
 step_build() {
-    build_quick && binaries | grep . || return 1
+    build_with_tests && build_quick && binaries | grep . || return 1
     check_static "$(quick_binary)" && package_is_complete "$(quick_binary)"
 }
 
