@@ -228,16 +228,18 @@ __attribute__((noinline)) int return_by(__u32 slot, __u32 i, __u32 saved_fp)
 __attribute__((noinline)) int find_return(__u32 slot, __u32 saved_fp)
 {
 	struct scratch *s = scratch_at(slot);
+	struct jp_vm *vm;
 
 	if (!s)
 		return JP_END_no_user;
-	if (!page_of(s->walk.table))
+	vm = (struct jp_vm *)page_of(s->walk.table);
+	if (!vm)
 		return JP_END_no_table;
 	if (read_user(&s->walk, s->slots, sizeof(s->slots), s->walk.sp - 8))
 		return JP_END_bad_read;
 	#pragma clang loop unroll(disable)
 	for (__u32 i = 1; i < JP_SLOTS; i++)
-		if (return_by(slot, i, saved_fp) == JP_WALKING)
+		if (is_generated(vm, s->slots[i]) && return_by(slot, i, saved_fp) == JP_WALKING)
 			return JP_WALKING;
 	return JP_END_no_frame;
 }
