@@ -58,7 +58,7 @@ LINT=(--profile quick --workspace --locked)
 # A command of cargo that only checks, for AArch64. Nothing is linked, so libbpf and libelf for that architecture, which take
 # longer than all the rest, are not needed.
 lint() {
-    setup_cross
+    setup_lints
     if [ -n "$CROSS_WHY" ]; then
         echo "SKIP: check for aarch64: $CROSS_WHY"
         cargo "$1" "${LINT[@]}" "${@:2}"
@@ -66,8 +66,15 @@ lint() {
     fi
     local PATH=$PATH
     PATH=$(dirname "$CROSS_CARGO"):$PATH
-    setup_rust_tools
     cargo "$1" "${LINT[@]}" --target "$AARCH64" --config "target.$AARCH64.bpf.rustc-link-lib=[]" "${@:2}"
+}
+
+# Finds the compiler for AArch64, with its own lints.
+setup_lints() {
+    setup_cross
+    if [ -z "$CROSS_WHY" ] && [ ! -x "$(dirname "$CROSS_CARGO")/cargo-clippy" ]; then
+        CROSS_WHY="the compiler that has the target has no clippy"
+    fi
 }
 
 # The binary and all programs of tests, in one profile.
@@ -119,10 +126,9 @@ step_end-to-end() {
 
 # The end-to-end tests with these arguments. libtest prints how long a test took only with its unstable options.
 end_to_end() {
-    local package binary
-    read -r package binary < <(binaries end_to_end) || return 1
-    (cd "$package" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" RUSTC_BOOTSTRAP=1 \
-        "$binary" --show-output -Z unstable-options --report-time "$@")
+    [ -n "$end_to_end" ] || return 1
+    (cd "${end_to_end% *}" && as_root env "PATH=$PATH" "JBPF_PROF_CACHE=$CACHE" "GOCACHE=$GO_CACHE" "CI=${CI:-}" RUSTC_BOOTSTRAP=1 \
+        "${end_to_end#* }" --show-output -Z unstable-options --report-time "$@")
 }
 
 # A release's binaries as users get them, and its files, used as a user would.
@@ -180,6 +186,8 @@ step_vmtest() {
 
 full=
 chosen=
+compilers=
+trap '[ -z "$compilers" ] || kill "$compilers" 2>/dev/null' EXIT
 for arg in "$@"; do
     case $arg in
     --full) full=yes ;;
@@ -212,7 +220,12 @@ fi
 for name in $chosen; do
     [[ " $beside " != *" $name "* ]] || continue
     if [ "$name" = end-to-end ]; then
+        # First what may ask for a password, and what needs cargo, which works for one command at a time.
+        [ -z "$beside" ] || setup_lints
+        end_to_end=$(binaries end_to_end)
         (
+            # A subshell in the background ignores Ctrl-C, and its children do not.
+            trap - INT
             chrt --idle --pid 0 "$BASHPID"
             for name in $beside; do run_step "$name"; done
         ) &
@@ -223,6 +236,7 @@ for name in $chosen; do
     tally_step "$name"
     if [ "$name" = end-to-end ]; then
         wait "$compilers"
+        compilers=
         for name in $beside; do tally_step "$name"; done
     fi
 done

@@ -68,6 +68,7 @@ machine() {
 # Runs step_NAME with its output in a file. Another file gets the exit code, the seconds, and the seconds of CPU.
 run_step() {
     local rc=0 start=$SECONDS TIMEFORMAT='%U %S'
+    rm -f "$LOGS/$1.result"
     { time "step_$1" >"$LOGS/$1.log" 2>&1 || rc=$?; } 2>"$LOGS/cpu-$1"
     awk -v rc="$rc" -v took=$((SECONDS - start)) '{ printf "%d %d %.0f\n", rc, took, $1 + $2 }' "$LOGS/cpu-$1" >"$LOGS/$1.result"
     rm "$LOGS/cpu-$1"
@@ -75,8 +76,9 @@ run_step() {
 
 # Says how a step went that has run. A step that runs tests counts as its tests, another as 1.
 tally_step() {
-    local log=$LOGS/$1.log rc took cpu tests fails skip here=0
-    read -r rc took cpu <"$LOGS/$1.result"
+    local log=$LOGS/$1.log rc=1 took=0 cpu=0 tests fails skip here=0
+    # A step that was ended has no result.
+    [ ! -e "$LOGS/$1.result" ] || read -r rc took cpu <"$LOGS/$1.result"
     tests=$(sum_of passed "$log")
     fails=$(sum_of failed "$log")
     while IFS= read -r skip; do
