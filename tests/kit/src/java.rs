@@ -305,7 +305,7 @@ pub fn in_container(name: impl Display, test: impl Fn(&Jdk)) {
 /// How many classes must go while a program is profiled.
 const CLASSES: usize = 4;
 
-/// The number of slices that four classes may take: on a free machine three.
+/// The number of slices that four classes may take: on a free machine a few.
 const MOST_SLICES: u32 = 60;
 
 /// Proves claims about the main thread of a program whose classes are unloaded one after the other: it prints
