@@ -79,6 +79,18 @@ fn rows(profile: &Profile) -> BTreeMap<(Labels, Vec<String>), (u64, u64)> {
     rows
 }
 
+/// How many samples have a frame of each source file, once for each such frame.
+fn files(profile: &Profile) -> BTreeMap<String, u64> {
+    let mut files = BTreeMap::new();
+    for sample in profile.samples() {
+        let frames = profile.trie().path_to_root(sample.leaf).map(|node| profile.frame_of(node));
+        for file in frames.filter_map(|frame| profile.frames().get(frame).file) {
+            *files.entry(file.to_string()).or_default() += sample.weight.count;
+        }
+    }
+    files
+}
+
 #[test]
 fn all_formats_sum_to_the_same() {
     for profile in profiles() {
@@ -129,6 +141,7 @@ fn pprof_comes_back_as_it_was() {
         assert_eq!(back.accounts(Event::Cpu), profile.accounts(Event::Cpu), "seed {seed}");
         assert_eq!(back.span, profile.span);
         assert_eq!(text(&back), text(&profile), "seed {seed}");
+        assert_eq!(files(&back), files(&profile), "seed {seed}");
         let again = from_pprof(&bytes(&back, &pprof::FORMAT));
         assert_eq!(rows(&again), rows(&back), "seed {seed}");
         assert_eq!(again.accounts(Event::Cpu), back.accounts(Event::Cpu));

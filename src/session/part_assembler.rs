@@ -286,6 +286,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_missed_tick_is_missed_in_one_part() {
+        let mut part_assembler = PartAssembler::begin();
+        let (mut expected, mut taken, mut missed) = (0, 0, 0);
+        for (periods, ticks) in [(100, 90), (200, 95), (300, 100), (400, 100), (500, 97)] {
+            let elapsed = ExpectedSamples { periods, ..ExpectedSamples::default() };
+            let of = EventTotals { event: Event::Cpu, elapsed, period: 0 };
+            let mut tally = EventTally::default();
+            tally.counters.ticks = ticks;
+            let accounts = part_assembler.accounts(&tally, &of, 0);
+            expected += accounts.expected;
+            taken += accounts.taken;
+            missed += accounts.missed;
+            assert_eq!((expected, expected - taken), (periods, missed));
+        }
+    }
+
     /// The number in a row of the report.
     fn row(report: &str, label: &str) -> u64 {
         let row = report.lines().find_map(|line| line.strip_prefix(label));

@@ -146,7 +146,7 @@ fn growth_of_memory_has_its_bytes_by_function() {
     });
     fs::remove_file(&file).unwrap();
     let page = rustix::param::page_size() as u64;
-    let functions = ["grow_anonymous", "grow_shared", "grow_file"];
+    let functions = ["grow_anonymous", "grow_shared", "grow_file", "grow_again"];
     assert_eq!((truth.len(), &profile.report["event"]), (functions.len(), &serde_json::json!("rss")));
     for (name, pages) in functions.into_iter().zip(truth) {
         let stacks = profile.folded.within(name);

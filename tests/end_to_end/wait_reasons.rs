@@ -10,7 +10,7 @@ use testkit::cgroup::Group;
 use testkit::claims::{StackClaim, at_least, at_most, prove, seen};
 use testkit::folded::{Folded, is, reaches_root};
 use testkit::java::{Jdk, Program};
-use testkit::profiler::{Profile, profile_by, run, while_sampling};
+use testkit::profiler::{Profile, profile_by, record_by, run, while_sampling};
 use testkit::reasons::{LEAVES, LOCK_LEAVES, contends, is_of, mistakes};
 use testkit::target::Target;
 use testkit::{is_root, native, scratch, skip};
@@ -221,6 +221,32 @@ fn waits_in(function: &'static str, reason: &'static str) -> impl Fn(&[String]) 
 /// Whether the waker of a wait has one of these frames.
 fn woken_by<const N: usize>(wakers: [&'static str; N]) -> impl Fn(&[String]) -> bool {
     move |stack: &[String]| stack[own(stack).len()..].iter().any(|frame| wakers.contains(&frame.as_str()))
+}
+
+/// In one window of counts, too: the program's waits differ in nothing but their wakers.
+#[test]
+fn waits_with_one_stack_have_each_its_own_waker() {
+    if !is_root() {
+        return;
+    }
+    let target = Target::start(&mut Command::new(native::program("wakers")));
+    let line = ["--pid".to_owned(), target.pid().to_string()];
+    let clock = ["-F", RATE, "-e", "wait", "--wakers"];
+    let mut judged = 0;
+    for _ in 0..60 {
+        let profile = record_by(&clock, &[target.pid()], 0.8, &line);
+        let waits = profile.folded.keep(|stack| own(stack).iter().any(|frame| is(frame, "take")));
+        let [a, b] = ["give_a_[w]", "give_b_[w]"].map(|waker| waits.count(woken_by([waker])));
+        // A quarter and three quarters, if the threads have a CPU when they want one.
+        if a + b > 50 {
+            assert!(a > 0 && b > 0, "{a} and {b}:\n{}", waits.top(5));
+            judged += 1;
+        }
+        if judged == 3 {
+            return;
+        }
+    }
+    panic!("the machine gave the program no time in 60 profiles");
 }
 
 fn claims_of_java() -> Vec<StackClaim<'static>> {

@@ -1,6 +1,6 @@
 /*
- * Truth: memory grows by pages of three kinds, each in a function of its own, in turn and by random amounts. The growth
- * begins when the file in the first argument exists; the second argument is the number of rounds, the third one a file whose
+ * Truth: memory grows by pages of three kinds, each in a function of its own, in turn and by random amounts. A fourth
+ * function takes many pages every hundred rounds, and they are given back each time. The growth begins when the file in the first argument exists; the second argument is the number of rounds, the third one a file whose
  * pages are mapped. At the end the program prints how many pages each function added.
  */
 #define _GNU_SOURCE
@@ -12,6 +12,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 #define MOST 100 /* pages at a time */
+#define AGAIN 20000 /* pages that are taken again and again */
 
 static long page;
 
@@ -39,6 +40,13 @@ static NOINLINE void grow_file(struct arena *arena, long n)
 		*arena->at = 3;
 }
 
+static NOINLINE void grow_again(struct arena *arena)
+{
+	for (long i = 0; i < AGAIN; i++)
+		arena->at[i * page] = 4;
+	arena->pages += AGAIN;
+}
+
 static struct arena arena_of(int fd, size_t size)
 {
 	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -54,7 +62,7 @@ int main(int argc, char **argv)
 {
 	long rounds = argc > 3 ? atol(argv[2]) : 0;
 	unsigned long random = 88172645463325252UL;
-	struct arena anonymous, shared, file;
+	struct arena anonymous, shared, file, again;
 	size_t size;
 
 	page = sysconf(_SC_PAGESIZE);
@@ -62,6 +70,7 @@ int main(int argc, char **argv)
 	anonymous = arena_of(-1, size);
 	shared = arena_of(memfd_create("grown", 0), size);
 	file = arena_of(open(argv[3], O_RDWR | O_CREAT | O_TRUNC, 0600), size);
+	again = arena_of(-1, (size_t)(AGAIN * page));
 	ready();
 	while (access(argv[1], F_OK))
 		usleep(1000);
@@ -72,8 +81,12 @@ int main(int argc, char **argv)
 		grow_shared(&shared, 1 + (long)(random % MOST));
 		BURN(random, 1);
 		grow_file(&file, 1 + (long)(random % MOST));
+		if (round % 100 == 0) {
+			grow_again(&again);
+			madvise((void *)again.at, (size_t)(AGAIN * page), MADV_DONTNEED);
+		}
 	}
-	printf("grown %ld %ld %ld\n", anonymous.pages, shared.pages, file.pages);
+	printf("grown %ld %ld %ld %ld\n", anonymous.pages, shared.pages, file.pages, again.pages);
 	fflush(stdout);
 	if (argc < 5)
 		pause();

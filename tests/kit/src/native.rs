@@ -18,6 +18,7 @@ pub fn program(name: &str) -> PathBuf {
         let names = [
             "native",
             "kernel",
+            "wakers",
             "unique",
             "short",
             "spawn",
