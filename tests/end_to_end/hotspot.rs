@@ -157,11 +157,17 @@ fn calls_are_true_with(jdk: &Jdk, flags: &[&str]) {
     let named = |what: &str| format!("JDK {} {flags:?}: {what}", jdk.version);
     let is_fallback = |stack: &[String]| jdk.version == 8 && is_floating_point_fallback(stack);
     let is_judged = |stack: &[String]| !is_fallback(stack);
+    // The JVM's Service Thread reports compiled code late: on a busy machine, code that is compiled in a slice may have
+    // no name until its end. Then nothing says who called what.
+    let is_unreported =
+        |stack: &[String]| stack.iter().any(|frame| frame.starts_with("[unknown: not logged]"));
     let mut claims = vec![
         at_most(0.1, named("stacks in a fallback"), is_fallback),
+        at_most(0.2, named("stacks with code that the JVM has not reported"), is_unreported),
         at_least(0.98, named("stacks that reach the root"), reaches_root).among(is_judged),
         // Exceptions are class initialization, and a method that is replaced during its lookup.
-        at_least(0.99, named("stacks as the program calls"), |stack| calls(stack).is_ok()).among(is_judged),
+        at_least(0.99, named("stacks as the program calls"), |stack| calls(stack).is_ok())
+            .among(move |stack| is_judged(stack) && !is_unreported(stack)),
     ];
     claims.extend(METHODS.map(|method| {
         let name = format!("Calls.{method}");
