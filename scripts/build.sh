@@ -6,15 +6,8 @@ host_triple() { rustc -vV | sed -n 's/^host: //p'; }
 
 target_directory() { echo "${CARGO_TARGET_DIR:-$REPO/target}"; }
 
-# The agent's crates: built with the others they would give features to what `build.rs` needs, and cargo would compile that twice.
-AGENT=(-p jvm-symbols-agent -p jvm-symbols-log)
-
 # What demo.sh and the tests run.
 build_quick() { (cd "$REPO" && cargo build --profile quick --locked); }
-# The same with all programs of the tests but unit tests, which are compiled while the binary's last part takes one CPU.
-build_with_tests() {
-    (cd "$REPO" && cargo build --profile quick --locked --workspace "${AGENT[@]/-p/--exclude}" --bins --test '*')
-}
 quick_binary() { echo "$(target_directory)/$(host_triple)/quick/jbpf-prof"; }
 
 # What users get, for a triple.

@@ -24,13 +24,14 @@ test_binaries() {
         <<<"$messages"
 }
 
-# Those of the whole workspace, or the one with this name. Two builds: optimizing the profiler's unit tests would take longer than
-# they run. One of these reads lines of its own program.
+# Those of the whole workspace, or the one with this name. Two builds, so that nothing is compiled twice: the agent's tests give
+# features to what `build.rs` needs, and optimizing the profiler's unit tests would take longer than they run. One of these
+# reads lines of its own program.
 binaries() {
-    local all package binary
+    local all package binary agent=(-p jvm-symbols-agent -p jvm-symbols-log)
     local own=profile.quick.package.jbpf-prof
-    all=$(test_binaries --workspace --exclude jbpf-prof "${AGENT[@]/-p/--exclude}") || return 1
-    [ $# -gt 0 ] || all+=$'\n'$(test_binaries -p jbpf-prof "${AGENT[@]}" --lib --test '*' --features jvm-symbols-log/reader \
+    all=$(test_binaries --workspace --exclude jbpf-prof "${agent[@]/-p/--exclude}") || return 1
+    [ $# -gt 0 ] || all+=$'\n'$(test_binaries -p jbpf-prof "${agent[@]}" --lib --test '*' --features jvm-symbols-log/reader \
         --config "$own.opt-level=0" --config "$own.debug='line-tables-only'") || return 1
     while read -r package binary; do
         [ $# -gt 0 ] && [ "$(test_name "$binary")" != "$1" ] || echo "$package $binary"
