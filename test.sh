@@ -58,7 +58,7 @@ LINT=(--profile quick --workspace --locked)
 # A command of cargo that only checks, for AArch64. Nothing is linked, so libbpf and libelf for that architecture, which take
 # longer than all the rest, are not needed.
 lint() {
-    setup_lints
+    [ -n "${CROSS_CARGO:-}" ] || setup_lints
     if [ -n "$CROSS_WHY" ]; then
         echo "SKIP: check for aarch64: $CROSS_WHY"
         cargo "$1" "${LINT[@]}" "${@:2}"

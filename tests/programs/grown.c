@@ -1,7 +1,8 @@
 /*
  * Truth: memory grows by pages of three kinds, each in a function of its own, in turn and by random amounts. A fourth
- * function takes many pages every hundred rounds, and they are given back each time. The growth begins when the file in the first argument exists; the second argument is the number of rounds, the third one a file whose
- * pages are mapped. At the end the program prints how many pages each function added.
+ * function takes many pages every hundred rounds, and they are given back each time. The growth begins when the file in
+ * the first argument exists; the second argument is the number of rounds, the third one a file whose pages are mapped. At
+ * the end the program prints how many pages each function added.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

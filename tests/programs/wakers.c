@@ -10,7 +10,6 @@
 #include "waiting.h"
 
 static int gifts[2];
-static sem_t turns[2];
 
 static NOINLINE void take(void)
 {
@@ -31,34 +30,35 @@ static void give(const char *gift)
 static NOINLINE void give_a(void) { give("a"); STAYS; }
 static NOINLINE void give_b(void) { give("b"); STAYS; }
 
-static void *run_a(void *unused)
-{
-	for (;;) {
-		sem_wait(&turns[0]);
-		nap(2000);
-		give_a();
-		sem_post(&turns[1]);
-	}
-	return unused;
-}
+/* A thread that gives after some time, if it is its turn. */
+struct giver {
+	void (*give)(void);
+	long us;
+	sem_t turn;
+	struct giver *next;
+};
 
-static void *run_b(void *unused)
+static void *run(void *argument)
 {
+	struct giver *giver = argument;
+
 	for (;;) {
-		sem_wait(&turns[1]);
-		nap(6000);
-		give_b();
-		sem_post(&turns[0]);
+		sem_wait(&giver->turn);
+		nap(giver->us);
+		giver->give();
+		sem_post(&giver->next->turn);
 	}
-	return unused;
+	return NULL;
 }
 
 int main(void)
 {
+	static struct giver a, b = { .give = give_b, .us = 6000, .next = &a };
 	pthread_t thread;
 
-	if (pipe(gifts) || sem_init(&turns[0], 0, 1) || sem_init(&turns[1], 0, 0) ||
-	    pthread_create(&thread, NULL, run_a, NULL) || pthread_create(&thread, NULL, run_b, NULL))
+	a = (struct giver){ .give = give_a, .us = 2000, .next = &b };
+	if (pipe(gifts) || sem_init(&a.turn, 0, 1) || sem_init(&b.turn, 0, 0) ||
+	    pthread_create(&thread, NULL, run, &a) || pthread_create(&thread, NULL, run, &b))
 		return 1;
 	ready();
 	for (;;)

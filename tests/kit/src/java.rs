@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::cgroup::Group;
 use crate::claims::{StackClaim, prove, share};
 use crate::folded::{Folded, has_leaf};
-use crate::profiler::{is_main_thread, profile_at_high_rate};
+use crate::profiler::{is_main_thread, main_slice_of, profile_at_high_rate};
 use crate::target::Target;
 use crate::{container, is_root, native, scratch, skip, sources};
 
@@ -334,8 +334,7 @@ pub fn while_its_classes_go(
     let batch = || {
         let mut all = Folded::default();
         for _ in 0..MOST_SLICES {
-            let args = [&["--per-thread"], more].concat();
-            all.add(profile_at_high_rate(target, seconds, &args).folded.keep(is_main_thread));
+            all.add(main_slice_of(target, seconds, more));
             gone = unloaded(target) - before;
             if gone >= CLASSES {
                 return all;

@@ -334,7 +334,11 @@ pub fn profile_at_high_rate(target: &Target, seconds: f64, more: &[&str]) -> Pro
 
 /// A slice of a program for tests that take slices until they have decided: a second at 7,999 Hz.
 pub fn slice(target: &Target, more: &[&str]) -> Folded {
-    let got = profile_at_high_rate(target, 1.0, more).folded;
+    slice_of(target, 1.0, more)
+}
+
+fn slice_of(target: &Target, seconds: f64, more: &[&str]) -> Folded {
+    let got = profile_at_high_rate(target, seconds, more).folded;
     assert!(got.total() > 0, "an empty profile of a busy program");
     got
 }
@@ -347,7 +351,12 @@ pub fn short_slice(target: &Target, more: &[&str]) -> Profile {
 /// A slice of a Java program's main thread alone, which has the launcher's name. The outermost methods may be interpreted, so
 /// a method's name does not identify the thread.
 pub fn main_slice(target: &Target, more: &[&str]) -> Folded {
-    slice(target, &[&["--per-thread"], more].concat()).keep(is_main_thread)
+    main_slice_of(target, 1.0, more)
+}
+
+/// The same of this many seconds.
+pub fn main_slice_of(target: &Target, seconds: f64, more: &[&str]) -> Folded {
+    slice_of(target, seconds, &[&["--per-thread"], more].concat()).keep(is_main_thread)
 }
 
 /// The same for claims that a thousand samples decide.

@@ -70,8 +70,8 @@ fn allocations() -> anyhow::Result<u64> {
     Ok(profile.folded.total())
 }
 
-/// Memory of three kinds that `grown.c` adds, and some that it gives back. The kernel counts several pages at a time: from 6.2 on those of one kind,
-/// before those of 64 faults, whose kinds and functions differ. Then only the sum is known.
+/// Memory of three kinds that `grown.c` adds, and some that it gives back. The kernel counts several pages at a time: from
+/// 6.2 on those of one kind, before those of 64 faults, whose kinds and functions differ. Then only the sum is known.
 fn growth() -> anyhow::Result<u64> {
     let (file, said) = ("/tmp/grown", "/tmp/grown.said");
     let program = format!("exec {} /proc/self/exe 200 {file} end > {said}", path("grown"));
